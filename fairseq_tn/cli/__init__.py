@@ -1,0 +1,55 @@
+"""The command line ``fairseq-tn``; one file a subcommand.
+
+A subcommand module has a docstring (its help), ``add_arguments(parser)`` and ``run(args)``. Only the module
+that is asked for is imported, so that ``--help`` and light commands answer at once.
+"""
+
+import argparse
+import importlib
+import signal
+import sys
+
+from fairseq_tn import __version__
+from fairseq_tn.errors import UserError
+
+COMMANDS = {
+    "doctor": "check this machine: versions, what is supported, what is missing and how to get it",
+    "path": "print the folder to give to --user-dir",
+    "wikipedia": "turn a Wikipedia dump into plain sentences",
+    "encode": "write text as tokens of a vocabulary, for fairseq-preprocess",
+    "synonyms": "build and show synonym tables",
+    "convert": "convert checkpoints from and to Hugging Face",
+    "evaluate": "evaluate checkpoints",
+    "report": "turn training runs into a report with tables and plots",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of ``fairseq-tn``; returns the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    parser = argparse.ArgumentParser(
+        prog="fairseq-tn", description="TaCL and pre-training on true negatives for fairseq"
+    )
+    parser.add_argument("--version", action="version", version=f"fairseq_tn {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    module = None
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        if name == chosen:
+            module = importlib.import_module(f"fairseq_tn.cli.{name}")
+            module.add_arguments(command)
+    args = parser.parse_args(argv)
+    assert module is not None  # argparse has refused any other word
+    try:
+        return module.run(args) or 0
+    except UserError as error:
+        print(f"fairseq-tn {args.command}: error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # the reader of our output has left, as in `fairseq-tn ... | head`
+        sys.stderr.close()
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        print(f"fairseq-tn {args.command}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT

@@ -1,0 +1,59 @@
+"""Writing files so that an interrupted job leaves nothing half-written."""
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def _temporary_name(path: Path) -> str:
+    return f".{path.name}.{os.getpid()}."
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; it becomes ``path`` when the block ends without an error.
+
+    Whatever is written to the temporary file is removed when the block raises, Ctrl-C included.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=_temporary_name(path), dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary folder beside ``path``; its files move into ``path`` when the block ends without an error.
+
+    Files that ``path`` holds already under other names stay.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=_temporary_name(path), dir=path.parent))
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        if path.exists():
+            for item in sorted(temporary.iterdir()):
+                target = path / item.name
+                if target.is_dir():
+                    shutil.rmtree(target)
+                os.replace(item, target)
+        else:
+            os.replace(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
