@@ -1,0 +1,16 @@
+"""Importing this module's :func:`register` targets is what registers them with fairseq."""
+
+import importlib
+
+MODULES = (
+    "models.bert",
+)
+
+
+def register() -> None:
+    """Import every module that registers a task, a model or a criterion; repeated calls do nothing."""
+    # fairseq's own registries must be complete before ours refer to them
+    importlib.import_module("fairseq.tasks")
+    importlib.import_module("fairseq_tn.compat").allow_checkpoints()
+    for module in MODULES:
+        importlib.import_module(f"fairseq_tn.{module}")
