@@ -12,3 +12,11 @@ class UserError(ValueError, SystemExit):
     def __init__(self, message: str):
         super().__init__(message)
         self.code = message
+
+
+class CheckpointMismatch(SystemExit):
+    """A checkpoint that this model cannot load; the message is one line.
+
+    It is no ``Exception``: fairseq's trainer replaces any exception that arises while weights are loaded by one
+    that does not say what differs.
+    """

@@ -11,7 +11,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
-from fairseq_tn.errors import UserError
+from fairseq_tn.errors import CheckpointMismatch, UserError
 from fairseq_tn.models.encoder import ACTIVATIONS, TransformerEncoder
 from fairseq_tn.synonyms.vocabularies import vocabulary_digest
 
@@ -47,7 +47,8 @@ class TnBertConfig(FairseqDataclass):
         default=None, metadata={"help": "number of attention heads (default: --encoder-embed-dim / 64)"}
     )
     dropout: float = field(
-        default=0.1, metadata={"help": "dropout after the embeddings, the attention and the feed-forward network"}
+        default=0.1,
+        metadata={"help": "dropout after the embeddings, the attention and the feed-forward network"},
     )
     attention_dropout: float = field(default=0.1, metadata={"help": "dropout of the attention weights"})
     max_positions: int = field(
@@ -56,7 +57,9 @@ class TnBertConfig(FairseqDataclass):
     layer_norm_eps: float = field(default=1e-12, metadata={"help": "epsilon of the layer normalisations"})
     activation_fn: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
         default="gelu",
-        metadata={"help": "activation of the feed-forward network and the masked-LM head (gelu: the exact one)"},
+        metadata={
+            "help": "activation of the feed-forward network and the masked-LM head (gelu: the exact one)"
+        },
     )
     num_segments: int = field(default=2, metadata={"help": "number of segment embeddings"})
 
@@ -269,12 +272,14 @@ class TnBertModel(BaseFairseqModel):
         are dropped. Both are logged.
 
         Raises:
-            UserError: names the option in which checkpoint and model differ.
+            CheckpointMismatch: names the option in which checkpoint and model differ.
         """
         super().upgrade_state_dict_named(state_dict, name)
         prefix = name + "." if name else ""
         own = self.state_dict()
-        self._check_architecture({k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}, own)
+        self._check_architecture(
+            {k[len(prefix) :]: v for k, v in state_dict.items() if k.startswith(prefix)}, own
+        )
         heads = prefix + "classification_heads."
         for key in [key for key in state_dict if key.startswith(heads)]:
             known = own.get(key[len(prefix) :])
@@ -293,17 +298,19 @@ class TnBertModel(BaseFairseqModel):
 
     def _check_architecture(self, given: dict[str, Tensor], own: dict[str, Tensor]) -> None:
         if "encoder.embed_tokens.weight" not in given or "encoder.embed_segments.weight" not in given:
-            raise UserError(
+            raise CheckpointMismatch(
                 "the checkpoint is not one of a tn_bert model; convert Hugging Face weights with "
                 "`fairseq-tn convert from-hf`, or choose the --arch that the checkpoint was trained with"
             )
 
         def layers(state: dict[str, Tensor]) -> int:
-            return len([key for key in state if key.startswith("encoder.layers.") and key.endswith(".fc1.bias")])
+            return len(
+                [key for key in state if key.startswith("encoder.layers.") and key.endswith(".fc1.bias")]
+            )
 
         def compare(what: str, theirs: int | str, ours: int | str) -> None:
             if theirs != ours:
-                raise UserError(
+                raise CheckpointMismatch(
                     f"the checkpoint has {what} {theirs}, this run {ours}; "
                     f"give {what} {theirs} or the --arch that the checkpoint was trained with"
                 )
@@ -324,8 +331,10 @@ class TnBertModel(BaseFairseqModel):
         names = {zlib.crc32(name.encode()): name for name in ACTIVATIONS}
         compare("--activation-fn", names.get(theirs[2], "?"), names[ours[2]])
         rows = given["encoder.embed_tokens.weight"].size(0), own["encoder.embed_tokens.weight"].size(0)
-        if rows[0] != rows[1] or not torch.equal(given["vocabulary_digest"].cpu(), own["vocabulary_digest"].cpu()):
-            raise UserError(
+        if rows[0] != rows[1] or not torch.equal(
+            given["vocabulary_digest"].cpu(), own["vocabulary_digest"].cpu()
+        ):
+            raise CheckpointMismatch(
                 f"dict.txt of the data is not the vocabulary of the checkpoint ({rows[1]} and {rows[0]} symbols); "
                 "binarise the data with `fairseq-preprocess --srcdict` and the dict.txt beside the checkpoint"
             )

@@ -1,0 +1,112 @@
+"""The papers' losses as pure tensor functions, one per equation; nothing here needs fairseq.
+
+Half-precision input is computed in float32: at a temperature of 0.01 logits reach 100, where bfloat16 resolves 0.5.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def _full_precision(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def masked_lm_loss(logits: Tensor, gold: Tensor) -> Tensor:
+    """Cross-entropy of each selected position (Devlin et al., 2019).
+
+    Args:
+        logits: K x V.
+        gold: K token ids.
+
+    Returns:
+        K values in nats, float32.
+    """
+    return F.cross_entropy(_full_precision(logits), gold, reduction="none")
+
+
+def hard_correction(loss: Tensor, corrected: Tensor) -> tuple[Tensor, Tensor]:
+    """Drop the positions whose prediction is a synonym of the gold token (True Negatives, Eq. 2).
+
+    Args:
+        loss: K values, the cross-entropy of each selected position.
+        corrected: K bool, True where the predicted token is in the synonym set of the gold token.
+
+    Returns:
+        The sum over the surviving positions and their number. The loss is sum / number; without survivors the
+        sum is 0 and still has a gradient graph.
+    """
+    survives = ~corrected
+    # not loss * survives: an infinite loss at a dropped position must not become NaN
+    return torch.where(survives, loss, 0.0).sum(), survives.sum()
+
+
+def soft_regularization(embeddings: Tensor, predicted: Tensor, gold: Tensor) -> Tensor:
+    """Distance between the embeddings of predicted and gold tokens (True Negatives, Eq. 3).
+
+    The gradient reaches the rows of the predicted and gold tokens and no other.
+
+    Args:
+        embeddings: V x D, the model's input embedding.
+        predicted: K token ids.
+        gold: K token ids.
+
+    Returns:
+        K values of 1 - cos, float32.
+    """
+    with torch.autocast(embeddings.device.type, enabled=False):
+        # one gather for both, so that backward makes one V x D gradient
+        rows = _full_precision(embeddings.index_select(0, torch.cat([predicted, gold])))
+        first, second = F.normalize(rows, dim=-1).chunk(2) if len(rows) else (rows, rows)
+        return 1 - (first * second).sum(-1)
+
+
+def token_contrastive_loss(
+    student: Tensor,
+    teacher: Tensor,
+    masked: Tensor,
+    valid: Tensor,
+    temperature: float = 0.01,
+    selected: Tensor | None = None,
+    max_selected: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Token-aware contrastive loss (TaCL, Eq. 1).
+
+    For every masked position i: -log softmax_j(cos(student_i, teacher_j) / temperature)[i], where j runs over
+    the valid tokens of the same sequence. Only masked rows are computed, not T x T.
+
+    Args:
+        student: B x T x D states of the masked sequence.
+        teacher: B x T x D states of the original sequence.
+        masked: B x T bool, the selected positions.
+        valid: B x T bool, False at padding.
+        temperature: divides the cosines.
+        selected: the flat indices (K, ascending) of ``masked``, if known.
+        max_selected: the most selected positions of one sequence, if known. With both the function does not
+            wait for the device.
+
+    Returns:
+        The sum over the masked positions in nats, float32, and the number of masked positions whose best match
+        is their own position.
+    """
+    if temperature <= 0:
+        raise ValueError(f"the temperature must be positive, not {temperature}")
+    batch, length, dim = student.shape
+    if selected is None:
+        selected = masked.reshape(-1).nonzero().squeeze(1)
+    counts = masked.sum(1)
+    if max_selected is None:
+        max_selected = int(counts.max()) if batch else 0
+    sequence = selected // length
+    position = selected % length
+    slot = torch.arange(len(selected), device=selected.device) - (counts.cumsum(0) - counts)[sequence]
+    with torch.autocast(student.device.type, enabled=False):
+        rows = _full_precision(student.reshape(-1, dim).index_select(0, selected))
+        queries = rows.new_zeros(batch, max_selected, dim).index_put(
+            (sequence, slot), F.normalize(rows, dim=-1)
+        )
+        keys = F.normalize(_full_precision(teacher), dim=-1)
+        scores = torch.bmm(queries, keys.transpose(1, 2)) / temperature
+        scores = scores.masked_fill(~valid[:, None, :], float("-inf"))[sequence, slot]
+        loss = F.cross_entropy(scores, position, reduction="sum")
+    return loss, (scores.argmax(-1) == position).sum()

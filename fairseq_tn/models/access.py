@@ -1,0 +1,67 @@
+"""The same questions asked of a ``tn_bert`` model and of fairseq's own ``roberta``."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from fairseq_tn.models.bert import TnBertModel
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The model inside the wrappers of distributed training."""
+    while isinstance(getattr(model, "module", None), nn.Module):
+        model = model.module  # type: ignore[assignment]
+    return model
+
+
+def input_embedding(model: nn.Module) -> Tensor:
+    """The V x D input embedding."""
+    model = unwrap(model)
+    encoder: Any = model.encoder
+    return (encoder if isinstance(model, TnBertModel) else encoder.sentence_encoder).embed_tokens.weight
+
+
+def encode(model: nn.Module, tokens: Tensor) -> Tensor:
+    """The last hidden states (B x T x D) of ``tokens`` (B x T) by the encoder alone, without heads."""
+    model = unwrap(model)
+    if isinstance(model, TnBertModel):
+        return model.encoder(tokens)[0]
+    return model(tokens, features_only=True)[0]
+
+
+def pretraining_outputs(
+    model: nn.Module, net_input: dict[str, Any], selected: Tensor, masked: Tensor, lm: bool, states: bool
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """One forward pass through a model, wrapped or not, with the masked-LM head on the selected positions only.
+
+    Args:
+        model: the model, perhaps inside wrappers.
+        net_input: keyword arguments of the model, as the data set gives them.
+        selected: K flat indices of the selected positions.
+        masked: the same as a B x T bool mask, which is what fairseq's models take.
+        lm: whether masked-LM logits are wanted.
+        states: whether the last hidden states are wanted.
+
+    Returns:
+        Masked-LM logits (K x V), last hidden states (B x T x D), next-sentence logits (B x 2); None for what is
+        not wanted or what the model lacks.
+    """
+    inner = unwrap(model)
+    if isinstance(inner, TnBertModel):
+        output, extra = model(**net_input, features_only=not lm, masked_tokens=selected)
+        return output if lm else None, extra["features"], extra["nsp_logits"]
+    if not lm:
+        return None, model(**net_input, features_only=True)[0], None
+    logits, extra = model(**net_input, masked_tokens=masked, return_all_hiddens=states)
+    if not states:
+        return logits, None, None
+    features = extra["inner_states"][-1].transpose(0, 1)
+    final_norm: Any = inner.encoder.sentence_encoder.layer_norm  # type: ignore[union-attr]
+    return logits, features if final_norm is None else final_norm(features), None
+
+
+def freeze_lm_head(model: nn.Module) -> None:
+    """Freeze the masked-LM head of fairseq's ``roberta``; its output matrix, the embedding, stays trainable."""
+    head: Any = unwrap(model).encoder.lm_head  # type: ignore[union-attr]
+    for part in (head.dense.weight, head.dense.bias, head.bias, *head.layer_norm.parameters()):
+        part.requires_grad_(False)
