@@ -1,6 +1,5 @@
 """The bidirectional Transformer encoder of BERT (Devlin et al., 2019), on torch primitives."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
