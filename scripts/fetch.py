@@ -84,8 +84,12 @@ PACKAGES: dict[str, tuple[str, tuple[Wheel, ...]]] = {
         ),
     ),
 }
-WORDNET_PACKAGES = ("wordnet-base", "wordnet-sense-index")
-WORDNET_FILES = ("data.noun", "data.verb", "data.adj", "data.adv", "index.sense", "noun.exc")
+WORDNET_PACKAGE = "wordnet-base"
+WORDNET_FILES = tuple(
+    name
+    for part in ("noun", "verb", "adj", "adv")
+    for name in (f"index.{part}", f"data.{part}", f"{part}.exc")
+)
 
 
 class FetchError(RuntimeError):
@@ -233,18 +237,18 @@ def _fetch_wordnet(downloads: Path) -> Path:
             failures.append(f"{source}: {failure or 'it lacks files'}")
             _say(f"wordnet: {failures[-1]}")
     raise FetchError(
-        f"cannot fetch WordNet ({'; '.join(failures)}): run 'apt install {' '.join(WORDNET_PACKAGES)}' or "
+        f"cannot fetch WordNet ({'; '.join(failures)}): run 'apt install {WORDNET_PACKAGE}' or "
         f"'python -m nltk.downloader wordnet', or put WordNet 3.0's dict files into {target}"
     )
 
 
 def _wordnet_from_apt(folder: Path) -> str:
-    """Unpack the distribution's packages without installing them; apt checks their signed hashes."""
+    """Unpack the distribution's package without installing it; apt checks its signed hash."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         return "apt is not installed"
     patience = [f"Acquire::{kind}::Timeout={CONNECT_SECONDS}" for kind in ("http", "https")]
     options = [text for setting in [*patience, "Acquire::Retries=0"] for text in ("-o", setting)]
-    download = ["apt-get", *options, "download", *WORDNET_PACKAGES]
+    download = ["apt-get", *options, "download", WORDNET_PACKAGE]
     failure = _run(download, 90, folder)
     if failure and os.geteuid() == 0:
         # a fresh container has no package lists, and only root may fetch them

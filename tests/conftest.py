@@ -7,7 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
-from fetch import FetchError, fetch  # noqa: E402
+from fetch import FetchError, fetch
 
 
 def _fetched(name: str) -> Path:
