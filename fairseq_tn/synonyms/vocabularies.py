@@ -43,7 +43,7 @@ def vocabulary_digest(symbols: Iterable[str]) -> str:
 
 
 def is_special(symbol: str) -> bool:
-    """Whether a symbol never stands for text: ``<s>``, ``<mask>``, ``[CLS]``, ``[unused12]``, ``madeupword0000``."""
+    """Whether a symbol never stands for text: ``<s>``, ``[CLS]``, ``[unused12]``, ``madeupword0000``."""
     return _SPECIAL.fullmatch(symbol) is not None
 
 
