@@ -97,8 +97,8 @@ class HuggingFaceVocabulary:
         config = _read_json(folder / "tokenizer_config.json", optional=True)
         if "Japanese" in str(config.get("tokenizer_class")):
             raise UserError(
-                f"{folder / 'tokenizer_config.json'}: {config['tokenizer_class']} splits words with a dictionary "
-                "of its own, which is not supported"
+                f"{folder / 'tokenizer_config.json'}: {config['tokenizer_class']} splits words with a "
+                "dictionary of its own, which is not supported"
             )
         specials = dict(BERT_SPECIALS)
         named = _read_json(folder / "special_tokens_map.json", optional=True)

@@ -1,0 +1,195 @@
+"""Encoding a corpus: one sentence a line, a blank line between documents, in and out."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from fairseq_tn.data.parallel import ordered_map
+from fairseq_tn.data.streams import InputStream
+from fairseq_tn.data.vocabulary import HuggingFaceVocabulary
+from fairseq_tn.data.wordpiece import UNKNOWN, WordPieceEncoder
+from fairseq_tn.errors import UserError
+from fairseq_tn.files import atomic_path
+
+# a line of nothing else ends a document; control characters and line separators are no such blanks
+_BLANKS = (
+    " \t\r\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+)
+
+
+class Encoder(Protocol):
+    """A kind of tokenizer. It must pickle, and write neither fairseq's special symbols (but ``<unk>``) nor blanks."""
+
+    def encode(self, lines: list[str]) -> list[list[str]]:
+        """Return the symbols of each line."""
+
+    def dict_text(self) -> str:
+        """The content of ``dict.txt``."""
+
+    def describe(self) -> str:
+        """One line for people."""
+
+
+def load_encoder(tokenizer: str) -> Encoder:
+    """Return the encoder that ``--tokenizer`` names; raises UserError if there is none."""
+    return WordPieceEncoder(HuggingFaceVocabulary.load(tokenizer))
+
+
+@dataclasses.dataclass
+class EncodingCounts:
+    """What was written: sentences, documents, tokens, of them ``<unk>``, and lines without a token (left out)."""
+
+    sentences: int = 0
+    documents: int = 0
+    tokens: int = 0
+    unknown: int = 0
+    dropped: int = 0
+
+
+def encode_corpus(
+    encoder: Encoder,
+    inputs: Sequence[str | Path],
+    output: str | Path,
+    workers: int = 1,
+    progress: Callable[[int], Any] = lambda position: None,
+) -> EncodingCounts:
+    """Encode UTF-8 files (plain, gzip or bzip2) into ``output`` and write ``dict.txt`` beside it.
+
+    Each input line gives one line, symbols joined by spaces; blank lines stay. A line that has text but no
+    token (control characters only) is left out, since an empty line would end the document. The end of a
+    file ends its document. ``progress`` is told how many bytes of the inputs are read.
+
+    Raises UserError for a missing, empty or damaged file, for text that is not UTF-8 (with the line), and
+    for a ``dict.txt`` of another vocabulary beside ``output``. Nothing is left behind then.
+    """
+    output = Path(output)
+    dictionary = output.parent / "dict.txt"
+    _check_output(output, dictionary, encoder, inputs)
+    counts = EncodingCounts()
+    with atomic_path(output) as temporary:
+        with open(temporary, "wb") as file:
+            in_document = False
+            path, found = Path(), 0
+            for block in ordered_map(_encode_block, _blocks(inputs), workers, encoder):
+                if block.starts_file:
+                    if path != Path():
+                        _check_text(path, found)
+                    if in_document:
+                        file.write(b"\n")
+                        in_document = False
+                    path, found = block.path, 0
+                found += block.counts.sentences
+                _add(counts, block.counts)
+                counts.documents += block.starts_inside and not in_document
+                in_document = in_document if block.ends_inside is None else block.ends_inside
+                file.write(block.text)
+                progress(block.position)
+            _check_text(path, found)
+        if not (dictionary.exists() and dictionary.read_text(encoding="utf-8") == encoder.dict_text()):
+            with atomic_path(dictionary) as temporary_dictionary:
+                temporary_dictionary.write_text(encoder.dict_text(), encoding="utf-8", newline="\n")
+    return counts
+
+
+def _check_output(output: Path, dictionary: Path, encoder: Encoder, inputs: Sequence[str | Path]) -> None:
+    if output.is_dir():
+        raise UserError(
+            f"{output} is a folder; --output takes the name of a file, such as {output / 'train'}"
+        )
+    if output.name == dictionary.name:
+        raise UserError(f"{output}: dict.txt is the dictionary's name; choose another --output")
+    for path in inputs:
+        if output.exists() and os.path.exists(path) and os.path.samefile(output, path):
+            raise UserError(f"{output} is an input too; choose another --output")
+    if dictionary.is_file():
+        try:
+            present = [line.rsplit(" ", 1)[0] for line in dictionary.read_text(encoding="utf-8").split("\n")]
+        except UnicodeDecodeError:
+            present = []
+        if present != [line.rsplit(" ", 1)[0] for line in encoder.dict_text().split("\n")]:
+            raise UserError(
+                f"{dictionary} is of another vocabulary; choose another folder for --output, or remove it"
+            )
+
+
+def _check_text(path: Path, sentences: int) -> None:
+    if not sentences:
+        raise UserError(f"{path} holds no text; give a file with one sentence a line")
+
+
+def _add(total: EncodingCounts, more: EncodingCounts) -> None:
+    for field in dataclasses.fields(EncodingCounts):
+        setattr(total, field.name, getattr(total, field.name) + getattr(more, field.name))
+
+
+@dataclasses.dataclass
+class _InputBlock:
+    path: Path
+    line: int
+    data: bytes
+    position: int
+
+
+@dataclasses.dataclass
+class _EncodedBlock:
+    """``counts.documents`` are those that start after a blank line of this block."""
+
+    path: Path
+    text: bytes
+    position: int
+    starts_file: bool
+    counts: EncodingCounts
+    starts_inside: bool  # the first line written is a sentence
+    ends_inside: bool | None  # the last line written is a sentence; None: no line
+
+
+def _blocks(inputs: Sequence[str | Path]) -> Iterator[_InputBlock]:
+    done = 0
+    for path in inputs:
+        with InputStream(path) as stream:
+            for line, data in stream.blocks():
+                if line == 1:
+                    data = data.removeprefix(b"\xef\xbb\xbf")
+                yield _InputBlock(Path(path), line, data, done + stream.position())
+            done += stream.size
+
+
+def _encode_block(encoder: Encoder, block: _InputBlock) -> _EncodedBlock:
+    try:
+        text = block.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = block.line + block.data.count(b"\n", 0, error.start)
+        raise UserError(
+            f"{block.path}, line {line}: not UTF-8; convert the file, for example with iconv"
+        ) from None
+    lines = text.split("\n")
+    if text.endswith("\n") or not text:
+        lines.pop()
+    blank = [not line.strip(_BLANKS) for line in lines]
+    encoded = iter(encoder.encode([line for line, empty in zip(lines, blank, strict=True) if not empty]))
+    counts = EncodingCounts()
+    written: list[str] = []
+    for empty in blank:
+        if empty:
+            written.append("")
+            continue
+        symbols = next(encoded)
+        if not symbols:
+            counts.dropped += 1
+            continue
+        counts.sentences += 1
+        counts.tokens += len(symbols)
+        counts.unknown += symbols.count(UNKNOWN)
+        counts.documents += bool(written) and not written[-1]
+        written.append(" ".join(symbols))
+    return _EncodedBlock(
+        block.path,
+        "".join(line + "\n" for line in written).encode(),
+        block.position,
+        block.line == 1,
+        counts,
+        starts_inside=bool(written and written[0]),
+        ends_inside=bool(written[-1]) if written else None,
+    )
