@@ -1,0 +1,58 @@
+"""Convert checkpoints from and to Hugging Face."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    directions = parser.add_subparsers(dest="direction", metavar="DIRECTION", required=True)
+
+    text = "Hugging Face BERT folder -> dict.txt, model.pt (fairseq checkpoint) and hf/ (what to-hf needs)"
+    command = directions.add_parser("from-hf", help=text, description=text)
+    command.add_argument("folder", type=Path, metavar="FOLDER", help="a Hugging Face BERT folder on disk")
+    command.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="where to write")
+    command.add_argument("--seed", type=int, default=1, help="for heads that FOLDER lacks (default: 1)")
+
+    text = "fairseq checkpoint of a tn_bert model -> Hugging Face BERT folder"
+    command = directions.add_parser("to-hf", help=text, description=text)
+    command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pt file of fairseq-train")
+    command.add_argument("--dict", type=Path, required=True, metavar="dict.txt", help="its vocabulary")
+    command.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="where to write")
+    command.add_argument(
+        "--like",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with the tokenizer and config.json (default: hf/ beside dict.txt or the checkpoint)",
+    )
+    command.add_argument(
+        "--architecture",
+        choices=("BertForPreTraining", "BertForMaskedLM", "BertModel"),
+        default="BertForPreTraining",
+        help="which heads to write (default: BertForPreTraining, all of them)",
+    )
+    command.add_argument(
+        "--dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="default: float32"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    import fairseq_tn
+
+    fairseq_tn.register()
+    if args.direction == "from-hf":
+        from fairseq_tn.convert.from_hf import CHECKPOINT_FILE, DICTIONARY_FILE, convert_from_hf
+
+        done = convert_from_hf(args.folder, args.output, args.seed)
+        written = f"{args.output / DICTIONARY_FILE}, {args.output / CHECKPOINT_FILE} and {args.output / 'hf'}"
+    else:
+        from fairseq_tn.convert.to_hf import convert_to_hf
+
+        done = convert_to_hf(
+            args.checkpoint, args.dict, args.output, args.like, args.architecture, args.dtype
+        )
+        written = f"{args.output} ({args.architecture}, {args.dtype}); its outputs equal the checkpoint's"
+    for note in done.notes:
+        print(f"note: {note}")
+    print(f"{done.parameters:,} parameters written to {written}")
+    if args.direction == "from-hf":
+        print("options for fairseq-train: " + " ".join(done.options))
