@@ -121,9 +121,12 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors as safetensors, marked as PyTorch's as transformers asks."""
+    path.touch()
+    mode = path.stat().st_mode
     _safetensors()[0].save_file(
         {name: value.contiguous() for name, value in tensors.items()}, path, metadata={"format": "pt"}
     )
+    path.chmod(mode)  # safetensors writes files that only their owner may read
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
