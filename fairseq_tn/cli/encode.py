@@ -28,11 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from fairseq_tn.data.encode import encode_corpus, load_encoder
     from fairseq_tn.data.parallel import available_cores
+    from fairseq_tn.data.streams import file_size
     from fairseq_tn.progress import bytes_progress
 
     encoder = load_encoder(args.tokenizer)
     print(encoder.describe(), file=sys.stderr)
-    total = sum(Path(path).stat().st_size for path in args.inputs if Path(path).is_file())
+    total = sum(map(file_size, args.inputs))
     with bytes_progress(total, "encode") as progress:
         counts = encode_corpus(encoder, args.inputs, args.output, args.workers or available_cores(), progress)
     share = 100 * counts.unknown / max(counts.tokens, 1)

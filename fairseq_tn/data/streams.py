@@ -13,6 +13,11 @@ from fairseq_tn.errors import UserError
 BLOCK_BYTES = 1 << 20
 
 
+def file_size(path: str | Path) -> int:
+    """The bytes of a file; 0 for what is none."""
+    return Path(path).stat().st_size if Path(path).is_file() else 0
+
+
 class InputStream(io.RawIOBase):
     """The decompressed bytes of a file; the compression is recognised by the file's first bytes.
 
