@@ -4,6 +4,12 @@ import importlib
 
 MODULES = (
     "models.bert",
+    "tasks.bert_pretraining",
+    "tasks.teacher_student",
+    "criterions.bert_pretraining",
+    "criterions.mlm_hard_correction",
+    "criterions.mlm_soft_reg",
+    "criterions.tacl_contrastive",
 )
 
 

@@ -31,7 +31,7 @@ def encode(model: nn.Module, tokens: Tensor) -> Tensor:
 
 def pretraining_outputs(
     model: nn.Module, net_input: dict[str, Any], selected: Tensor, masked: Tensor, lm: bool, states: bool
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Any, Any, Any]:
     """One forward pass through a model, wrapped or not, with the masked-LM head on the selected positions only.
 
     Args:
