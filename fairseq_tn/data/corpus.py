@@ -1,0 +1,108 @@
+"""A binarised split as ``fairseq-preprocess`` leaves it, memory-mapped and read by spans of tokens."""
+
+import os
+import struct
+from typing import Any
+
+import numpy as np
+from fairseq.data import data_utils, indexed_dataset
+
+from fairseq_tn.data.pairs import Span
+from fairseq_tn.errors import UserError
+
+_CHECKED_LINES = 1000
+_REMEDY = "run fairseq-preprocess again"
+
+
+class Corpus:
+    """The lines of a split, by their lengths and by spans of their tokens; the text itself stays on disk.
+
+    Attributes:
+        name: the path, for messages
+        sizes: N line lengths, ``</s>`` included; 1 is a blank line
+    """
+
+    def __init__(self, path: str, dictionary: Any, combine: bool = False):
+        """Open ``path.bin`` and ``path.idx``.
+
+        Args:
+            path: folder and split
+            dictionary: fairseq's dictionary that the split must have been binarised with
+            combine: read ``path1``, ``path2``, ... too, as fairseq does for training data
+
+        Raises:
+            UserError: the files are missing, empty, cut off, of another kind, or of another dictionary
+        """
+        self.name = path
+        self._num_symbols = len(dictionary)
+        self._eos = dictionary.eos()
+        self._dataset = _open(path, dictionary, combine)
+        self.sizes = self._read_sizes()
+        self._check()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the sizes are a view of the mapped file: a worker maps it again instead of receiving a copy
+        return {key: value for key, value in self.__dict__.items() if key != "sizes"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.sizes = self._read_sizes()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the corpus without the ``</s>`` of its lines."""
+        return int(self.sizes.sum(dtype=np.int64)) - len(self.sizes)
+
+    def read(self, span: Span) -> np.ndarray:
+        """Return the tokens of a span (int64), reading on into the next lines and leaving out their ``</s>``."""
+        line, skip, length = span
+        parts = []
+        missing = skip + length
+        while missing > 0:
+            part = self._dataset[line].numpy()[:-1]
+            parts.append(part)
+            missing -= len(part)
+            line += 1
+        return np.concatenate(parts)[skip : skip + length]
+
+    def foreign(self) -> UserError:
+        """Return the error for token ids that the dictionary does not have."""
+        return UserError(
+            f"{self.name}.bin holds token ids beyond the {self._num_symbols} symbols of dict.txt: it was "
+            f"binarised with another dictionary; {_REMEDY} with --srcdict"
+        )
+
+    def _read_sizes(self) -> np.ndarray:
+        return np.asarray(self._dataset.sizes)
+
+    def _check(self) -> None:
+        """Look at some lines of all parts of the split; the rest is checked as it is read."""
+        if len(self.sizes) == 0 or self.sizes.max() < 2:
+            raise UserError(f"{self.name} has no text: all its lines are blank; give fairseq-preprocess text")
+        lines = np.unique(np.linspace(0, len(self.sizes) - 1, _CHECKED_LINES, dtype=np.int64))
+        for line in lines.tolist():
+            try:
+                tokens = self._dataset[line].numpy()
+            except ValueError as error:
+                raise UserError(f"{self.name}.bin is shorter than its index says; {_REMEDY}") from error
+            if len(tokens) == 0 or tokens[-1] != self._eos:
+                raise UserError(f"line {line + 1} of {self.name} does not end in </s>; {_REMEDY}")
+            if tokens.max() >= self._num_symbols:
+                raise self.foreign()
+
+
+def _open(path: str, dictionary: Any, combine: bool) -> Any:
+    files = [indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)]
+    for file in files:
+        if not os.path.isfile(file):
+            raise UserError(f"{file} is missing: make the data folder with fairseq-preprocess --only-source")
+        if os.path.getsize(file) == 0:
+            raise UserError(f"{file} is empty; {_REMEDY} on a text that is not")
+    try:
+        # Named, because fairseq prefers a text file of the same name. Its other kinds load the text into memory,
+        # or share one file position between worker processes.
+        return data_utils.load_indexed_dataset(path, dictionary, dataset_impl="mmap", combine=combine)
+    except AssertionError as error:
+        raise UserError(f"{files[0]} is not of --dataset-impl mmap; {_REMEDY} with it") from error
+    except (ValueError, struct.error) as error:
+        raise UserError(f"{files[0]} is damaged; {_REMEDY}") from error

@@ -1,0 +1,270 @@
+"""Task ``bert_pretraining``: masked language modelling with sentence pairs (NSP) or with blocks of tokens."""
+
+import logging
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, List  # noqa: UP035 (fairseq's command line understands typing.List only)
+
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
+from omegaconf.errors import OmegaConfBaseException
+from torch import nn
+
+from fairseq_tn.data.blocks import BREAK_MODES
+from fairseq_tn.data.corpus import Corpus
+from fairseq_tn.data.masking import Masker
+from fairseq_tn.data.pretraining import PretrainingDataset
+from fairseq_tn.errors import UserError
+
+logger = logging.getLogger(__name__)
+
+# Beyond it a run mostly learns its corpus by heart.
+_MANY_EPOCHS = 100
+
+
+@dataclass
+class BertPretrainingConfig(FairseqDataclass):
+    """Options of the task."""
+
+    data: str = field(
+        default=MISSING,
+        metadata={
+            "help": "data folder made by fairseq-preprocess --only-source from text with one sentence a line and "
+            "a blank line between documents; several folders, separated by colons, are read in turn, one an epoch"
+        },
+    )
+    tokens_per_sample: int = field(
+        default=256, metadata={"help": "most tokens of a sequence, special tokens included"}
+    )
+    no_nsp: bool = field(
+        default=False,
+        metadata={
+            "help": "train on blocks of running text without next sentence prediction, instead of sentence pairs"
+        },
+    )
+    sample_break_mode: ChoiceEnum(list(BREAK_MODES)) = field(  # type: ignore[valid-type]
+        default="none",
+        metadata={
+            "help": "with --no-nsp: 'none' fills every block, 'complete' takes as many whole sentences as fit, "
+            "'complete_doc' does so within a document, 'eos' is one sentence a block"
+        },
+    )
+    mask_prob: float = field(
+        default=0.15, metadata={"help": "share of the tokens (special ones excepted) that are predicted"}
+    )
+    leave_unmasked_prob: float = field(
+        default=0.1, metadata={"help": "share of the predicted tokens that the model sees unchanged"}
+    )
+    random_token_prob: float = field(
+        default=0.1,
+        metadata={
+            "help": "share of the predicted tokens that are replaced by a random one; the rest become <mask>"
+        },
+    )
+    short_seq_prob: float = field(
+        default=0.1, metadata={"help": "share of the sentence pairs that aim at a random, shorter length"}
+    )
+    mask_whole_words: bool = field(
+        default=False, metadata={"help": "predict whole words: all pieces of a word or none"}
+    )
+    # Mirrors of fairseq's own options. They have no help text: with one, fairseq-train would set them to None.
+    seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
+    max_epoch: int = II("optimization.max_epoch")
+    max_update: int = II("optimization.max_update")
+    update_freq: List[int] = II("optimization.update_freq")  # noqa: UP006, RUF009
+
+
+@register_task("bert_pretraining", dataclass=BertPretrainingConfig)
+class BertPretrainingTask(FairseqTask):
+    """Gives batches of masked sequences (see :meth:`PretrainingDataset.collater`)."""
+
+    cfg: BertPretrainingConfig
+
+    def __init__(self, cfg: BertPretrainingConfig, dictionary: Dictionary):
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        mask_index = dictionary.add_symbol("<mask>")
+        self.masker = Masker.for_vocabulary(
+            dictionary.symbols,
+            num_special=dictionary.nspecial,
+            mask_index=mask_index,
+            whole_words=cfg.mask_whole_words,
+            mask_prob=cfg.mask_prob,
+            leave_unmasked_prob=cfg.leave_unmasked_prob,
+            random_token_prob=cfg.random_token_prob,
+        )
+        if not 0 <= cfg.short_seq_prob <= 1:
+            raise UserError(f"--short-seq-prob is {cfg.short_seq_prob}; it must be from 0 to 1")
+        self._model: nn.Module | None = None
+        self._batches_per_epoch: int | None = None
+        self._announced = False
+
+    @classmethod
+    def setup_task(cls, cfg: BertPretrainingConfig, **kwargs: Any) -> "BertPretrainingTask":
+        """Load the dictionary of the (first) data folder and make the task.
+
+        Raises:
+            UserError: the folder has no usable ``dict.txt``, or an option is out of range
+        """
+        path = os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")
+        if not os.path.isfile(path):
+            raise UserError(f"{path} is missing: give the data folder that fairseq-preprocess made")
+        try:
+            dictionary = Dictionary.load(path)
+        except (ValueError, RuntimeError) as error:
+            raise UserError(f"{path} is not a fairseq dictionary: {str(error).splitlines()[0]}") from error
+        logger.info("dictionary: %d symbols from %s", len(dictionary), path)
+        return cls(cfg, dictionary)
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        """The dictionary, ``<mask>`` included."""
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        """The same dictionary."""
+        return self.dictionary
+
+    @property
+    def uses_nsp(self) -> bool:
+        """Whether batches are sentence pairs with ``sentence_target``."""
+        return not self.cfg.no_nsp
+
+    def max_positions(self) -> int:
+        """Return the length that no sequence exceeds."""
+        return self.cfg.tokens_per_sample
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Load a split; of several data folders, the one whose turn it is.
+
+        Raises:
+            UserError: the split is missing, empty, damaged, of another dictionary, or cannot give pairs
+        """
+        folders = utils.split_paths(self.cfg.data)
+        path = os.path.join(folders[(epoch - 1) % len(folders)], split)
+        self.datasets[split] = PretrainingDataset(
+            Corpus(path, self.dictionary, combine),
+            self.masker,
+            self.cfg.tokens_per_sample,
+            nsp=self.uses_nsp,
+            break_mode=str(self.cfg.sample_break_mode),
+            short_seq_prob=self.cfg.short_seq_prob,
+            seed=self._mirrored("seed", 1),
+            epoch=epoch,
+            train=split == self._mirrored("train_subset", "train"),
+            bos=self.dictionary.bos(),
+            eos=self.dictionary.eos(),
+            pad=self.dictionary.pad(),
+        )
+        logger.info("%s: %d sequences from %s", split, len(self.datasets[split]), path)
+
+    def build_model(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        """Build the model and remember it for :meth:`build_criterion`.
+
+        Raises:
+            UserError: in a run that trains or validates, the model has too few positions for its sequences
+        """
+        model = super().build_model(cfg, *args, **kwargs)
+        opened = kwargs.get("from_checkpoint", bool(args and args[0]))
+        limit = model.max_positions()
+        if not opened and isinstance(limit, int) and limit < self.cfg.tokens_per_sample:
+            raise UserError(
+                f"--tokens-per-sample is {self.cfg.tokens_per_sample}, and the model has {limit} positions; "
+                "lower it, or raise --max-positions of a model that is trained from scratch"
+            )
+        self._model = model
+        return model
+
+    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+        """Build the criterion and let it freeze the heads of the model that it does not use."""
+        criterion = super().build_criterion(cfg, *args, **kwargs)
+        if self._model is not None and hasattr(criterion, "freeze_unused"):
+            criterion.freeze_unused(self._model)
+        return criterion
+
+    def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return fairseq's iterator, and note how many batches an epoch of training has."""
+        iterator = super().get_batch_iterator(dataset, *args, **kwargs)
+        if self._batches_per_epoch is None and getattr(dataset, "train", False):
+            self._batches_per_epoch = len(iterator)
+        return iterator
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """At the start of a run or of its resumption, log how large corpus, run and model are."""
+        super().begin_epoch(epoch, model)
+        if self._batches_per_epoch is None or self._announced:
+            return
+        self._announced = True
+        if distributed_utils.get_global_rank() == 0:
+            self._announce(model, self._batches_per_epoch)
+
+    def _announce(self, model: nn.Module, batches_per_epoch: int) -> None:
+        dataset = self.dataset(self._mirrored("train_subset", "train"))
+        folders = len(utils.split_paths(self.cfg.data))
+        epochs = run_epochs(
+            batches_per_epoch,
+            self._mirrored("update_freq", [1]),
+            self._mirrored("max_update", 0),
+            self._mirrored("max_epoch", 0),
+        )
+        passes = epochs / folders
+        logger.info(
+            "corpus: %s tokens in %s sequences of at most %d tokens%s; this run sees it %s; "
+            "%s parameters train",
+            f"{dataset.corpus.num_tokens:,}",
+            f"{len(dataset):,}",
+            self.cfg.tokens_per_sample,
+            f" (the first of {folders} data folders)" if folders > 1 else "",
+            f"{passes:,.4g} times" if math.isfinite(passes) else "until it is stopped",
+            f"{sum(p.numel() for p in model.parameters() if p.requires_grad):,}",
+        )
+        if math.isfinite(passes) and passes > _MANY_EPOCHS:
+            logger.warning(
+                "this run sees its corpus %s times: expect it to learn %s by heart and not to improve elsewhere; "
+                "give more text or lower --max-update / --max-epoch",
+                f"{passes:,.0f}",
+                self.cfg.data,
+            )
+
+    def _mirrored(self, name: str, default: Any) -> Any:
+        """Return a mirrored option; the default where the task was made without the rest of a configuration."""
+        try:
+            value = getattr(self.cfg, name)
+        except OmegaConfBaseException:
+            return default
+        return default if value is None else value
+
+
+def run_epochs(batches: int, update_freq: Sequence[int], max_update: int, max_epoch: int) -> float:
+    """Return how many epochs a run will see.
+
+    Args:
+        batches: batches of one worker in an epoch
+        update_freq: batches an update, for each epoch; the last one holds on
+        max_update, max_epoch: limits of the run; 0 = none
+
+    Returns:
+        epochs, perhaps a fraction; infinite without a limit
+    """
+    longest = max_epoch if max_epoch > 0 else math.inf
+    if max_update <= 0:
+        return longest
+    epochs, updates = 0.0, float(max_update)
+    for number, freq in enumerate(update_freq, start=1):
+        per_epoch = math.ceil(batches / freq)
+        share = updates / per_epoch
+        if number < len(update_freq):
+            share = min(share, 1.0)
+        epochs += share
+        updates -= share * per_epoch
+        if updates <= 0:
+            break
+    return min(epochs, longest)
