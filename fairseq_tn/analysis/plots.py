@@ -1,0 +1,159 @@
+"""Plots for reports: training curves and self-similarity by layer.
+
+The colours are those of Okabe and Ito, which colour-blind readers tell apart; line styles and markers carry the
+same information in grey. Needs matplotlib (extra ``analysis``).
+"""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fairseq_tn.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("solid", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (9, 3)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+# stands for "the colour of the text around" until the SVG is written
+_INK = "#123456"
+
+Curve = Mapping[int, float]
+
+
+def require_matplotlib() -> None:
+    """Say in one line what is missing, before any other work is done.
+
+    Raises:
+        UserError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UserError("plots need matplotlib: pip install 'fairseq_tn[analysis]'") from None
+
+
+def training_curves(
+    curves: Mapping[str, tuple[Curve, Curve]],
+    label: str,
+    order: Sequence[str],
+) -> "Figure":
+    """One measure of several runs over the updates.
+
+    Args:
+        curves: name of a run -> (values in training, values in validation), each {update: value}.
+        label: name and unit of the measure.
+        order: all runs of the report, so that a run looks the same in every plot.
+    """
+    figure, axes = _figure()
+    for name, (train, valid) in curves.items():
+        style = _style(order, name)
+        if train:
+            axes.plot(
+                list(train),
+                list(train.values()),
+                **{**style, "marker": "" if len(train) > 1 else "."},
+                lw=0.9,
+                alpha=0.65,
+            )
+        if valid:
+            axes.plot(list(valid), list(valid.values()), **style, lw=1.7, ms=5, label=name)
+        else:
+            axes.plot([], [], **style, lw=1.7, ms=5, label=name)
+    axes.set_xlabel("updates")
+    axes.set_ylabel(label)
+    _finish(figure, axes)
+    return figure
+
+
+def similarity_by_layer(values: Mapping[str, Sequence[float]], order: Sequence[str]) -> "Figure":
+    """Self-similarity by layer; entry 0 of each sequence belongs to the embeddings."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = _figure()
+    for name, layers in values.items():
+        axes.plot(range(len(layers)), list(layers), **_style(order, name), lw=1.7, ms=5, label=name)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("layer (0: embeddings)")
+    axes.set_ylabel("self-similarity (mean cosine)")
+    _finish(figure, axes)
+    return figure
+
+
+def as_svg(figure: "Figure", title: str) -> str:
+    """The figure as an ``<svg>`` element for a web page: no background, text and axes in the page's colour.
+
+    Args:
+        figure: one of this module's figures.
+        title: what screen readers say; plain text.
+    """
+    import html
+
+    import matplotlib as mpl
+
+    buffer = io.StringIO()
+    # text stays text; a fixed salt keeps the file the same from run to run
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": title}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # the page gives the width; ids must not collide with those of the other plots in it
+    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    salt = re.sub(r"\W+", "-", title)
+    svg = re.sub(r'\bid="', f'id="{salt}-', svg)
+    svg = re.sub(r"url\(#", f"url(#{salt}-", svg)
+    svg = re.sub(r'href="#', f'href="#{salt}-', svg)
+    return svg.replace(">", f' role="img" aria-label="{html.escape(title, quote=True)}">', 1)
+
+
+def as_png(figure: "Figure") -> bytes:
+    """The figure as a PNG image, dark on white."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=150, facecolor="white")
+    return buffer.getvalue()
+
+
+def _figure():
+    require_matplotlib()
+    # no pyplot: it would pick a window system and keep every figure alive
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.2, 3.7), layout="constrained")
+    return figure, figure.add_subplot()
+
+
+def _style(order: Sequence[str], name: str) -> dict:
+    index = order.index(name)
+    colour = COLOURS[index % len(COLOURS)]
+    return {
+        "color": colour,
+        "linestyle": DASHES[index % len(DASHES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markerfacecolor": colour,
+        "markeredgecolor": colour,
+    }
+
+
+def _finish(figure, axes) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(_INK)
+    axes.tick_params(colors=_INK, labelsize=9)
+    axes.xaxis.label.set_color(_INK)
+    axes.yaxis.label.set_color(_INK)
+    axes.grid(True, color=_INK, alpha=0.15, lw=0.6)
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        fontsize=9,
+        frameon=False,
+        labelcolor=_INK,
+        handlelength=3.2,
+    )

@@ -1,0 +1,51 @@
+"""Turn training runs and their evaluation into a report: one web page, and Markdown with images."""
+
+import argparse
+from pathlib import Path
+
+from fairseq_tn.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="RUN_FOLDER",
+        help="folder of a run: train.log (of --log-format json --log-file), TensorBoard files, command.txt if you like",
+    )
+    parser.add_argument("--evaluation", metavar="FILE", help="JSON of `fairseq-tn evaluate pretraining`")
+    parser.add_argument(
+        "--settings",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="facts for the head of the report, such as text='Wikipedia, 107 articles'",
+    )
+    parser.add_argument("--title", default="Training report", help="heading (default: %(default)s)")
+    parser.add_argument(
+        "--commands", metavar="FILE", help="text file with the commands that were run, to be shown"
+    )
+    parser.add_argument(
+        "--output", required=True, metavar="FOLDER", help="where report.html and report.md are written"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    settings = {}
+    for argument in args.settings:
+        key, equals, value = argument.partition("=")
+        if not (key and equals):
+            raise UserError(f"--settings {argument}: write KEY=VALUE")
+        settings[key] = value
+    commands = None
+    if args.commands:
+        try:
+            commands = Path(args.commands).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UserError(f"--commands {args.commands}: {error.strerror}") from error
+
+    from fairseq_tn.evaluation.report import write_report
+
+    for path in write_report(args.runs, args.output, args.evaluation, settings, args.title, commands):
+        print(path)

@@ -1,0 +1,454 @@
+"""Evaluate pre-trained encoders in one way on held-out text.
+
+All models see the same sequences, the same masks and the same sentence pairs: one task is set up for all of
+them, and its splits other than ``train`` do not depend on the epoch.
+"""
+
+import math
+import pickle
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import fairseq_tn
+from fairseq_tn.analysis.environment import machine, versions
+from fairseq_tn.analysis.self_similarity import self_similarity_of_layers
+from fairseq_tn.errors import CheckpointMismatch, UserError
+from fairseq_tn.losses import masked_lm_loss, token_contrastive_loss
+from fairseq_tn.models.access import encode, input_embedding, pretraining_outputs
+from fairseq_tn.models.bert import TnBertModel
+from fairseq_tn.synonyms.table import SynonymTable
+from fairseq_tn.synonyms.vocabularies import MASK, detect_style
+
+_BITS = 1 / math.log(2)
+_CONTEXT = 14  # tokens shown on either side of an example
+
+
+@dataclass
+class Scores:
+    """What was measured of one model; None where it does not apply.
+
+    Losses in bits, shares in per cent. ``self_similarity`` holds one value a layer, the embeddings first.
+    ``updates`` is what the checkpoint was trained for, ``single_token_sequences`` the sequences for which
+    self-similarity is not defined.
+    """
+
+    checkpoint: str
+    parameters: int
+    updates: int | None = None
+    mlm_loss: float | None = None
+    mlm_acc: float | None = None
+    nsp_loss: float | None = None
+    nsp_acc: float | None = None
+    tacl_loss: float | None = None
+    tacl_acc: float | None = None
+    hc_pred: float | None = None
+    hc_seq: float | None = None
+    self_similarity: list[float | None] = field(default_factory=list)
+    positions: int = 0
+    sequences: int = 0
+    tokens: int = 0
+    single_token_sequences: int = 0
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A wrong prediction that the synonym table lists as a synonym of the gold token.
+
+    ``before`` and ``after`` are the original text around the position, where the model saw ``<mask>``.
+    """
+
+    before: str
+    gold: str
+    predicted: str
+    probability: float
+    after: str
+    synonyms: list[str]
+
+
+@dataclass
+class _Checkpoint:
+    """What has to be known of a checkpoint before its model is built."""
+
+    path: Path
+    uses_nsp: bool
+    tokens_per_sample: int | None
+    max_positions: int | None
+    updates: int | None
+
+
+def evaluate(
+    data: str | Path,
+    checkpoints: Mapping[str, str | Path],
+    synonyms: str | Path | None = None,
+    teacher: str | Path | None = None,
+    split: str = "valid",
+    tokens_per_sample: int | None = None,
+    nsp: bool | None = None,
+    temperature: float = 0.01,
+    batch_size: int = 32,
+    limit: int | None = None,
+    examples: int = 5,
+    allow_vocabulary_mismatch: bool = False,
+    device: torch.device | str | None = None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Evaluate models on one split.
+
+    Args:
+        data: folder of ``fairseq-preprocess``.
+        checkpoints: name -> fairseq checkpoint of a ``tn_bert`` model or fairseq's ``roberta``.
+        synonyms: synonym table, for ``hc_pred``, ``hc_seq`` and the examples.
+        teacher: checkpoint whose last states are TaCL's targets, for ``tacl_loss`` and ``tacl_acc``.
+        split: name of the split; not ``train``, whose masks change from epoch to epoch.
+        tokens_per_sample: longest sequence; default: the shortest that a checkpoint was trained with.
+        nsp: sentence pairs instead of token blocks; default: if a checkpoint was trained with them.
+        temperature: of the TaCL loss.
+        batch_size: sequences read at once; the results do not depend on it.
+        limit: only the first so many sequences.
+        examples: corrected predictions to return for each model.
+        device: default: the GPU, if there is one.
+        progress: show progress on stderr.
+
+    Returns:
+        A JSON-ready dictionary: ``versions``, ``machine``, ``data``, ``models`` (name -> fields of
+        :class:`Scores`) and ``examples`` (name -> list of the fields of :class:`Correction`).
+
+    Raises:
+        UserError: a file is missing or does not fit; nothing of the answer depends on partial results.
+    """
+    if not checkpoints:
+        raise UserError("no checkpoint to evaluate; give --checkpoint NAME=FILE")
+    if split == "train":
+        raise UserError("--split train: its masks change from epoch to epoch; evaluate on held-out text")
+    if temperature <= 0:
+        raise UserError(f"--temperature must be positive, not {temperature}")
+    fairseq_tn.register()
+    heads = {name: _inspect(Path(path)) for name, path in checkpoints.items()}
+    teacher_head = _inspect(Path(teacher)) if teacher else None
+    if nsp is None:
+        nsp = any(head.uses_nsp for head in heads.values())
+    known = [head.tokens_per_sample or head.max_positions for head in heads.values()]
+    tokens_per_sample = tokens_per_sample or min((n for n in known if n), default=256)
+    for head in [*heads.values(), *([teacher_head] if teacher_head else [])]:
+        if head.max_positions and tokens_per_sample > head.max_positions:
+            raise UserError(
+                f"--tokens-per-sample {tokens_per_sample} is more than the {head.max_positions} positions of "
+                f"{head.path}"
+            )
+    task = _task(data, split, tokens_per_sample, nsp)
+    table = None
+    if synonyms:
+        table = SynonymTable.load(synonyms, task.source_dictionary, allow_mismatch=allow_vocabulary_mismatch)
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    teacher_model = _load(teacher_head.path, task, device) if teacher_head else None
+    order = _by_length(task.dataset(split), limit)
+    models, shown = {}, {}
+    for name, head in heads.items():
+        model = _load(head.path, task, device)
+        if teacher_model is not None:
+            _check_widths(model, teacher_model, head.path, Path(teacher))  # type: ignore[arg-type]
+        batches = _batches(task.dataset(split), order, batch_size, device, name if progress else None)
+        scores, corrections = _evaluate_model(
+            model, batches, task, head, table, teacher_model, temperature, nsp and head.uses_nsp
+        )
+        models[name] = asdict(scores)
+        if table is not None:
+            shown[name] = [asdict(c) for c in _examples(corrections, examples, task, split, table)]
+        del model
+    first = next(iter(models.values()))
+    hardware = machine()
+    if device.type == "cuda":
+        hardware["GPU"] = torch.cuda.get_device_name(device)
+    return {
+        "kind": "pretraining",
+        "versions": versions(),
+        "machine": hardware,
+        "data": {
+            "folder": str(data),
+            "split": split,
+            "sentence_pairs": nsp,
+            "tokens_per_sample": tokens_per_sample,
+            "vocabulary": len(task.source_dictionary),
+            "sequences": first["sequences"],
+            "tokens": first["tokens"],
+            "positions": first["positions"],
+            "corpora": _corpora(task, split),
+        },
+        "synonyms": str(synonyms) if synonyms else None,
+        "teacher": str(teacher) if teacher else None,
+        "temperature": temperature if teacher else None,
+        "models": models,
+        "examples": shown,
+    }
+
+
+def _state(path: Path) -> dict[str, Any]:
+    from fairseq import checkpoint_utils
+
+    if not path.is_file():
+        raise UserError(f"{path}: no such checkpoint")
+    try:
+        return checkpoint_utils.load_checkpoint_to_cpu(str(path))
+    except (pickle.UnpicklingError, EOFError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
+        raise UserError(
+            f"{path}: not a readable fairseq checkpoint ({str(error).splitlines()[0] if str(error) else error!r})"
+        ) from error
+
+
+def _inspect(path: Path) -> _Checkpoint:
+    state = _state(path)
+    cfg = state["cfg"]
+    options, model = cfg.get("task") or {}, cfg.get("model") or {}
+    history = state.get("optimizer_history") or [{}]
+    return _Checkpoint(
+        path=path,
+        # fairseq's own tasks have no such option and no pairs
+        uses_nsp=_get(options, "no_nsp") is False and "nsp_head.weight" in state["model"],
+        tokens_per_sample=_get(options, "tokens_per_sample"),
+        max_positions=_get(model, "max_positions"),
+        updates=history[-1].get("num_updates"),
+    )
+
+
+def _get(options: Any, name: str) -> Any:
+    """``options`` is a dictionary or a namespace, as the checkpoint was written."""
+    return options.get(name) if hasattr(options, "get") else getattr(options, name, None)
+
+
+def _task(data: str | Path, split: str, tokens_per_sample: int, nsp: bool) -> Any:
+    """One task for all models, whatever task each was trained with: no teacher, the default masks and seed."""
+    from fairseq import tasks
+    from omegaconf import OmegaConf
+
+    from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig
+
+    options = BertPretrainingConfig(data=str(data), tokens_per_sample=tokens_per_sample, no_nsp=not nsp)
+    task = tasks.setup_task(OmegaConf.structured(options))
+    task.load_dataset(split)
+    return task
+
+
+def _corpora(task: Any, split: str) -> dict[str, dict[str, int]]:
+    """Sizes of the split, and of the training text if it is there."""
+    from fairseq_tn.data.corpus import Corpus
+    from fairseq_tn.data.documents import document_bounds
+
+    found = {split: task.dataset(split).corpus}
+    train = Path(task.cfg.data.split(":")[0]) / "train"
+    if train.with_suffix(".idx").is_file():
+        found = {"train": Corpus(str(train), task.source_dictionary), **found}
+    return {
+        name: {
+            "documents": len(document_bounds(corpus.sizes)[0]),
+            "sentences": int((corpus.sizes > 1).sum()),
+            "tokens": corpus.num_tokens,
+        }
+        for name, corpus in found.items()
+    }
+
+
+def _load(path: Path, task: Any, device: torch.device) -> nn.Module:
+    """The model of a checkpoint in evaluation mode, in float32."""
+    from fairseq import checkpoint_utils
+
+    try:
+        models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
+            [str(path)], arg_overrides={"data": task.cfg.data}, task=task
+        )
+    except (CheckpointMismatch, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} does not fit the data {task.cfg.data}: {reason}") from error
+    return models[0].float().to(device).eval()
+
+
+def _check_widths(model: nn.Module, teacher: nn.Module, path: Path, teacher_path: Path) -> None:
+    widths = [input_embedding(m).size(1) for m in (model, teacher)]
+    if widths[0] != widths[1]:
+        raise UserError(
+            f"--teacher {teacher_path} is {widths[1]} wide, {path} {widths[0]}: their states cannot be compared"
+        )
+
+
+def _all_layers(model: Any, tokens: Tensor) -> list[Tensor]:
+    """States of each layer (B x T x D), the embeddings first."""
+    last, extra = model(src_tokens=tokens, features_only=True, return_all_hiddens=True)
+    states = extra["inner_states"]
+    if not isinstance(model, TnBertModel):  # fairseq's encoders give T x B x D
+        states = [layer.transpose(0, 1) for layer in states]
+    # of pre-norm encoders the last inner state lacks the final LayerNorm, the output has it
+    return [*states[:-1], last]
+
+
+def _by_length(dataset: Any, limit: int | None) -> list[int]:
+    """The first ``limit`` sequences, the longest first: less padding, and memory runs out at once or never."""
+    number = len(dataset) if limit is None else min(limit, len(dataset))
+    return sorted(range(number), key=lambda index: (-dataset.num_tokens(index), index))
+
+
+def _batches(
+    dataset: Any, order: list[int], size: int, device: torch.device, progress: str | None
+) -> Iterator[dict[str, Any]]:
+    from fairseq.utils import apply_to_sample
+    from tqdm import tqdm
+
+    starts: Iterable[int] = range(0, len(order), size)
+    if progress is not None:
+        starts = tqdm(starts, desc=progress, unit="batch", delay=2)
+    for start in starts:
+        batch = dataset.collater([dataset[index] for index in order[start : start + size]])
+        yield apply_to_sample(lambda tensor: tensor.to(device), batch)
+
+
+# index of the sequence, position in it, gold, predicted, probability
+_Found = tuple[int, int, int, int, float]
+
+
+@torch.no_grad()
+def _evaluate_model(
+    model: Any,
+    batches: Iterable[dict[str, Any]],
+    task: Any,
+    head: _Checkpoint,
+    table: SynonymTable | None,
+    teacher: Any,
+    temperature: float,
+    nsp: bool,
+) -> tuple[Scores, list[_Found]]:
+    pad, mask_index = task.source_dictionary.pad(), task.source_dictionary.index(MASK)
+    # sums over positions or sequences
+    total: dict[str, float] = dict.fromkeys(
+        (
+            "mlm_loss",
+            "mlm_correct",
+            "nsp_loss",
+            "nsp_correct",
+            "tacl_loss",
+            "tacl_correct",
+            "corrected",
+            "touched",
+        ),
+        0.0,
+    )
+    similarity: Tensor | float = 0.0
+    found: list[_Found] = []
+    positions = sequences = tokens = single = 0
+    for batch in batches:
+        inputs, source, target = batch["net_input"]["src_tokens"], batch["source"], batch["target"]
+        chosen, valid = target.ne(pad), source.ne(pad)
+        logits, states, nsp_logits = pretraining_outputs(
+            model, batch["net_input"], batch["selected"], chosen, lm=True, states=True
+        )
+        assert logits is not None
+        assert states is not None
+        gold, predicted = target[chosen], logits.argmax(-1)
+        total["mlm_loss"] += masked_lm_loss(logits, gold).sum(dtype=torch.float64).item()
+        total["mlm_correct"] += predicted.eq(gold).sum().item()
+        if nsp and nsp_logits is not None:
+            labels = batch["sentence_target"]
+            total["nsp_loss"] += F.cross_entropy(nsp_logits.double(), labels, reduction="sum").item()
+            total["nsp_correct"] += nsp_logits.argmax(-1).eq(labels).sum().item()
+        if table is not None:
+            corrected = table.contains(gold, predicted)
+            rows, columns = chosen.nonzero(as_tuple=True)
+            total["corrected"] += corrected.sum().item()
+            total["touched"] += len(rows[corrected].unique())
+            # examples only from where the model could not see the token
+            hidden = corrected & inputs[chosen].eq(mask_index)
+            probability = (
+                logits[hidden].float().softmax(-1).gather(1, predicted[hidden].unsqueeze(1)).squeeze(1)
+            )
+            found += zip(
+                batch["id"][rows[hidden]].tolist(),
+                columns[hidden].tolist(),
+                gold[hidden].tolist(),
+                predicted[hidden].tolist(),
+                probability.tolist(),
+                strict=True,
+            )
+        values = self_similarity_of_layers(_all_layers(model, source), valid)
+        similarity = similarity + values.nansum(dim=1)
+        single += int(values[-1].isnan().sum())
+        if teacher is not None:
+            loss, matched = token_contrastive_loss(
+                states, encode(teacher, source), chosen, valid, temperature
+            )
+            total["tacl_loss"] += loss.item()
+            total["tacl_correct"] += matched.item()
+        positions += len(gold)
+        sequences += len(source)
+        tokens += int(valid.sum())
+
+    def mean(key: str, number: float, scale: float) -> float | None:
+        return scale * total[key] / number if number else None
+
+    scores = Scores(
+        checkpoint=str(head.path),
+        parameters=sum(p.numel() for p in model.parameters()),
+        updates=head.updates,
+        mlm_loss=mean("mlm_loss", positions, _BITS),
+        mlm_acc=mean("mlm_correct", positions, 100),
+        positions=positions,
+        sequences=sequences,
+        tokens=tokens,
+        single_token_sequences=single,
+    )
+    if nsp:
+        scores.nsp_loss = mean("nsp_loss", sequences, _BITS)
+        scores.nsp_acc = mean("nsp_correct", sequences, 100)
+    if teacher is not None:
+        scores.tacl_loss = mean("tacl_loss", positions, _BITS)
+        scores.tacl_acc = mean("tacl_correct", positions, 100)
+    if table is not None:
+        scores.hc_pred = mean("corrected", positions - total["mlm_correct"], 100)
+        scores.hc_seq = mean("touched", sequences, 100)
+    if isinstance(similarity, Tensor) and sequences > single:
+        scores.self_similarity = (similarity / (sequences - single)).tolist()
+    return scores, found
+
+
+def _examples(
+    found: list[_Found], number: int, task: Any, split: str, table: SynonymTable
+) -> Iterator[Correction]:
+    """The first ``number`` corrections of the split, one a sequence and one a pair of tokens where there are enough."""
+    seen_sequences, seen_pairs = set(), set()
+    varied: list[_Found] = []
+    others: list[_Found] = []
+    for item in sorted(found):
+        new = item[0] not in seen_sequences and item[2:4] not in seen_pairs
+        (varied if new else others).append(item)
+        seen_sequences.add(item[0])
+        seen_pairs.add(item[2:4])
+    dataset, symbols = task.dataset(split), task.source_dictionary.symbols
+    style = detect_style(symbols)
+    for index, position, gold, predicted, probability in sorted([*varied, *others][:number]):
+        source = dataset.collater([dataset[index]])["source"][0].tolist()
+        tokens = [symbols[token] for token in source]
+        yield Correction(
+            before=_text(tokens[max(0, position - _CONTEXT) : position], style),
+            gold=symbols[gold],
+            predicted=symbols[predicted],
+            probability=probability,
+            after=_text(tokens[position + 1 : position + 1 + _CONTEXT], style),
+            synonyms=table.synonyms(symbols[gold]),
+        )
+
+
+def _text(tokens: list[str], style: str) -> str:
+    """Tokens as text that people read; what begins within a word keeps its marker."""
+    text = " ".join(tokens)
+    if style == "wordpiece":
+        return text.replace(" ##", "")
+    if style == "subword-nmt":
+        return text.replace("@@ ", "")
+    if style == "sentencepiece":
+        return "".join(tokens).replace("▁", " ").strip()
+    if style == "gpt2":
+        return "".join(tokens).replace("Ġ", " ").strip()
+    return text
