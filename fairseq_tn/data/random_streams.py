@@ -22,5 +22,5 @@ def generator(seed: int, epoch: int, stream: Stream, index: int = 0) -> np.rando
     2^130 numbers of its own. Nothing is hashed or stored, and one call takes some 15 microseconds.
     """
     key = np.array([seed & _WORD, epoch & _WORD], dtype=np.uint64)
-    counter = np.array([0, 0, index & _WORD, int(stream)], dtype=np.uint64)
+    counter = np.array([0, 0, int(index) & _WORD, int(stream)], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=counter))
