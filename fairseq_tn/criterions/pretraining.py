@@ -80,6 +80,8 @@ class PretrainingCriterion(FairseqCriterion):
                 "--synonyms corrects the masked-LM loss, which --mlm-weight 0 leaves out; drop one"
             )
         self.uses_nsp = bool(cfg.nsp_weight) and getattr(task, "uses_nsp", False)
+        if not (cfg.mlm_weight or cfg.soft_reg_weight or getattr(cfg, "tacl_weight", 0.0) or self.uses_nsp):
+            raise UserError("this run has no loss: give a weight above 0, such as --mlm-weight 1")
         self.table = None
         if cfg.synonyms:
             self.table = SynonymTable.load(
