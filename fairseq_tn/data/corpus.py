@@ -11,6 +11,10 @@ from fairseq_tn.data.pairs import Span
 from fairseq_tn.errors import UserError
 
 _CHECKED_LINES = 1000
+# fairseq's index file: magic, version, type and number of lines; then a 4-byte size and an 8-byte position of each
+_MAGIC = b"MMIDIDX\0\0"
+_HEADER = struct.Struct("<9sQBQ")
+_BYTES_PER_LINE = 12
 _REMEDY = "run fairseq-preprocess again"
 
 
@@ -92,17 +96,30 @@ class Corpus:
 
 
 def _open(path: str, dictionary: Any, combine: bool) -> Any:
-    files = [indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)]
-    for file in files:
+    part, number = path, 0
+    while number == 0 or (combine and os.path.isfile(indexed_dataset.index_file_path(part))):
+        _check_files(part)
+        number += 1
+        part = f"{path}{number}"
+    # The kind is named because fairseq prefers a text file of the same name. Its other kinds load the text into
+    # memory, or share one file position between worker processes.
+    return data_utils.load_indexed_dataset(path, dictionary, dataset_impl="mmap", combine=combine)
+
+
+def _check_files(path: str) -> None:
+    """Refuse what fairseq would open and fail on later, or with a message that does not help."""
+    index, data = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
+    for file in (index, data):
         if not os.path.isfile(file):
             raise UserError(f"{file} is missing: make the data folder with fairseq-preprocess --only-source")
         if os.path.getsize(file) == 0:
             raise UserError(f"{file} is empty; {_REMEDY} on a text that is not")
-    try:
-        # Named, because fairseq prefers a text file of the same name. Its other kinds load the text into memory,
-        # or share one file position between worker processes.
-        return data_utils.load_indexed_dataset(path, dictionary, dataset_impl="mmap", combine=combine)
-    except AssertionError as error:
-        raise UserError(f"{files[0]} is not of --dataset-impl mmap; {_REMEDY} with it") from error
-    except (ValueError, struct.error) as error:
-        raise UserError(f"{files[0]} is damaged; {_REMEDY}") from error
+    with open(index, "rb") as stream:
+        header = stream.read(_HEADER.size)
+    if not header.startswith(_MAGIC):
+        raise UserError(f"{index} is not of --dataset-impl mmap; {_REMEDY} with it")
+    if len(header) == _HEADER.size:
+        *_, number = _HEADER.unpack(header)
+        if os.path.getsize(index) == _HEADER.size + number * _BYTES_PER_LINE:
+            return
+    raise UserError(f"{index} is damaged; {_REMEDY}")
