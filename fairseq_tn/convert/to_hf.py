@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,8 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], TnBertConfig]:
     Raises UserError for a file that is missing, damaged or of another model.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        # mapped, since two thirds of a checkpoint are the optimiser's state, which nobody reads here
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except FileNotFoundError:
         raise UserError(f"the checkpoint {path} does not exist") from None
     except Exception as error:
