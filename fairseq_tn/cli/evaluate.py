@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 from pathlib import Path
 
 from fairseq_tn.errors import UserError
@@ -17,7 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    args.evaluate(args)
+    # fairseq tells of every file that it opens
+    logging.disable(logging.INFO)
+    try:
+        args.evaluate(args)
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _pretraining_arguments(parser: argparse.ArgumentParser) -> None:

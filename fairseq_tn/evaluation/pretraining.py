@@ -27,6 +27,7 @@ from fairseq_tn.synonyms.table import SynonymTable
 from fairseq_tn.synonyms.vocabularies import MASK, detect_style
 
 _BITS = 1 / math.log(2)
+_PAIR_TASKS = ("bert_pretraining", "teacher_student")
 _CONTEXT = 14  # tokens shown on either side of an example
 
 
@@ -203,14 +204,18 @@ def _state(path: Path) -> dict[str, Any]:
 
 
 def _inspect(path: Path) -> _Checkpoint:
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
     state = _state(path)
-    cfg = state["cfg"]
+    cfg = state["cfg"] if state.get("cfg") else convert_namespace_to_omegaconf(state["args"])
     options, model = cfg.get("task") or {}, cfg.get("model") or {}
     history = state.get("optimizer_history") or [{}]
     return _Checkpoint(
         path=path,
-        # fairseq's own tasks have no such option and no pairs
-        uses_nsp=_get(options, "no_nsp") is False and "nsp_head.weight" in state["model"],
+        # the task that the checkpoint was trained with tells whether its NSP head was
+        uses_nsp="nsp_head.weight" in state["model"]
+        and _get(options, "_name") in _PAIR_TASKS
+        and not _get(options, "no_nsp"),
         tokens_per_sample=_get(options, "tokens_per_sample"),
         max_positions=_get(model, "max_positions"),
         updates=history[-1].get("num_updates"),
@@ -224,13 +229,12 @@ def _get(options: Any, name: str) -> Any:
 
 def _task(data: str | Path, split: str, tokens_per_sample: int, nsp: bool) -> Any:
     """One task for all models, whatever task each was trained with: no teacher, the default masks and seed."""
-    from fairseq import tasks
     from omegaconf import OmegaConf
 
-    from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig
+    from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig, BertPretrainingTask
 
     options = BertPretrainingConfig(data=str(data), tokens_per_sample=tokens_per_sample, no_nsp=not nsp)
-    task = tasks.setup_task(OmegaConf.structured(options))
+    task = BertPretrainingTask.setup_task(OmegaConf.structured(options))
     task.load_dataset(split)
     return task
 
