@@ -21,9 +21,8 @@ from fairseq_tn.synonyms.vocabularies import vocabulary_digest
 logger = logging.getLogger(__name__)
 
 _HEADER_FIELD = re.compile(r"# ([a-z]+): (.*)")
-_GOLD_SHIFT = (
-    32  # a pair is the integer gold * 2^32 + predicted, so that no id outside the vocabulary aliases
-)
+# a pair is the integer gold * 2^32 + predicted: ids outside the vocabulary make no pair of the table
+_GOLD_SHIFT = 32
 _HASH_MULTIPLIER = -7046029254386353131  # 2^64 / golden ratio, odd, as a signed integer (Fibonacci hashing)
 
 

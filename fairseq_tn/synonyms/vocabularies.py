@@ -2,16 +2,16 @@
 
 Pure Python: imports neither torch nor fairseq.
 
-========== =========================== ============================ =====================
-style      whole word ``house``        what is not a whole word     used by
-========== =========================== ============================ =====================
-wordpiece  ``house``                   ``##ing``                    BERT, ELECTRA
-sentencepiece ``▁house``               ``ing``                      ALBERT, XLNet, XLM-R
-gpt2       ``Ġhouse``                  ``ing``                      RoBERTa (Hugging Face)
-gpt2-ids   ``2156``                    ids of the above             RoBERTa (fairseq)
-subword-nmt ``house``                  ``hous@@``                   translation models
-words      ``house``                   nothing                      WikiText and the like
-========== =========================== ============================ =====================
+============= ==================== ====================== ======================
+style         whole word ``house`` what is no whole word  used by
+============= ==================== ====================== ======================
+wordpiece     ``house``            ``##ing``              BERT, ELECTRA
+sentencepiece ``▁house``           ``ing``                ALBERT, XLNet, XLM-R
+gpt2          ``Ġhouse``           ``ing``                RoBERTa (Hugging Face)
+gpt2-ids      ``2156``             ids of such tokens     RoBERTa (fairseq)
+subword-nmt   ``house``            ``hous@@``             translation models
+words         ``house``            nothing                WikiText and the like
+============= ==================== ====================== ======================
 """
 
 import hashlib

@@ -12,6 +12,7 @@ import re
 import threading
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def _read(path: Folder, parse: Callable[[str], tuple[str, list[str]]]) -> dict[s
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise UserError(f"cannot read WordNet's {path}: {error.strerror or error}") from None
-    except (UnicodeDecodeError, zipfile.BadZipFile):
+    except (UnicodeDecodeError, zipfile.BadZipFile, zlib.error):
         raise UserError(f"WordNet's {path} is damaged; install WordNet again") from None
     entries: dict[str, list[str]] = {}
     for number, line in enumerate(lines, start=1):
