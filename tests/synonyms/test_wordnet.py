@@ -6,8 +6,6 @@ import zipfile
 
 import nltk.data
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
 from fairseq_tn.errors import UserError
@@ -41,20 +39,36 @@ def lemmas_by_nltk(reader, word):
     return list(dict.fromkeys(name for synset in reader.synsets(word) for name in synset.lemma_names()))
 
 
-WORDS = ["dog", "stay", "paris", "man", "go", "big", "primary", "galore", "quickly", "city", "chase", "rest"]
+WORDS = [
+    "dog",
+    "stay",
+    "paris",
+    "man",
+    "go",
+    "big",
+    "primary",
+    "galore",
+    "quickly",
+    "city",
+    "chase",
+    "rest",
+    "men",
+    "went",
+    "wom",
+    "chas",
+    "mov",
+    "larg",
+]
 ENDINGS = ["", "s", "es", "ed", "d", "ing", "er", "est", "men", "ies", "ves"]
 
 
 @pytest.mark.filterwarnings("ignore:The multilingual functions")
-@given(
-    st.sampled_from([*WORDS, "men", "went", "wom", "chas", "mov", "larg"]),
-    st.sampled_from(ENDINGS),
-    st.booleans(),
-)
-def test_synonyms_are_those_of_nltk(small, by_nltk, word, ending, capital):
-    form = word + ending
-    form = form.capitalize() if capital else form
-    assert small.synonyms(form) == lemmas_by_nltk(by_nltk, form)
+def test_synonyms_are_those_of_nltk(small, by_nltk):
+    forms = [word + ending for word in WORDS for ending in ENDINGS]
+    forms += [form.capitalize() for form in forms]
+    ours = {form: small.synonyms(form) for form in forms}
+    assert ours == {form: lemmas_by_nltk(by_nltk, form) for form in forms}
+    assert sum(map(bool, ours.values())) > 100  # most forms would be unknown if the rules were not applied
 
 
 def test_known_synonyms(small):
