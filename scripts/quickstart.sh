@@ -106,7 +106,7 @@ fingerprint() {
         for word in "$@"; do
             word=${word#*=}
             for path in "${outputs[@]}"; do
-                [[ $word == "$path" || $word == "$path"/* ]] && continue 2
+                [[ $word == "${path%/}" || $word == "${path%/}"/* ]] && continue 2
             done
             if [[ -e $word && $word != fairseq_tn ]]; then
                 find -L "$word" -type f -printf '%p %s %T@\n' | sort
@@ -148,7 +148,8 @@ stop_ticker() {
 trap stop_ticker EXIT
 
 # step NAME OUTPUT... -- COMMAND: print and run a command, unless its outputs are there and were made by the same
-# command from the same inputs. What it prints goes to logs/NAME.log.
+# command from the same inputs. An output that ends in "/" is a folder that the command expects to exist. What it
+# prints goes to logs/NAME.log.
 step() {
     local name=$1 hash log=$logs/$1.log status=0 begun
     local -a outputs=()
@@ -157,8 +158,11 @@ step() {
     shift
     hash=$(fingerprint "${outputs[@]}" -- "$@")
     printf '\n[%s]\n' "$name"
-    show "$@" | tee -a "$commands"
     local path complete=yes
+    for path in "${outputs[@]}"; do
+        if [[ $path == */ ]]; then show mkdir -p "${path%/}" | tee -a "$commands"; fi
+    done
+    show "$@" | tee -a "$commands"
     for path in "${outputs[@]}"; do [[ -e $path ]] || complete=no; done
     if [[ $complete == yes && $(cat "$stamps/$name" 2>/dev/null) == "$hash" ]]; then
         printf '    done before, reused\n'
@@ -172,7 +176,9 @@ step() {
         rm -rf "${outputs[@]}" "$log"
         printf '%s\n' "$hash" >"$stamps/$name.begun"
     fi
-    for path in "${outputs[@]}"; do mkdir -p "$(dirname "$path")"; done
+    for path in "${outputs[@]}"; do
+        if [[ $path == */ ]]; then mkdir -p "$path"; else mkdir -p "$(dirname "$path")"; fi
+    done
     begun=$SECONDS
     start_ticker "$log"
     "$@" </dev/null >>"$log" 2>&1 9>&- || status=$?
@@ -287,15 +293,15 @@ train() {
     command+=(--validate-interval-updates "$(part 4)" --save-interval-updates 1000 --keep-interval-updates 1)
     command+=(--no-epoch-checkpoints --save-dir "$run" --tensorboard-logdir "$run/tensorboard")
     command+=(--log-format json --log-interval "$(part 20)" --log-file "$run/train.log")
-    step "$1" "$run" -- "${command[@]}"
+    step "$1" "$run/" -- "${command[@]}"
     [[ -e $run/command.txt ]] || show "${command[@]}" >"$run/command.txt"
 }
 
 warm=$output/runs/warm_up/checkpoint_last.pt
 train warm_up "$output/bert/model.pt" bert_pretraining bert_pretraining
 train bert_pretraining "$warm" bert_pretraining bert_pretraining
-train mlm_hard_correction "$warm" bert_pretraining mlm_hard_correction --synonyms "$synonyms"
-train mlm_soft_reg "$warm" bert_pretraining mlm_soft_reg --soft-reg-weight 1
+train mlm_hard_correction "$warm" bert_pretraining mlm_hard_correction --synonyms "$synonyms" --nsp-weight 1
+train mlm_soft_reg "$warm" bert_pretraining mlm_soft_reg --soft-reg-weight 1 --nsp-weight 1
 train tacl_contrastive "$warm" teacher_student tacl_contrastive --teacher-checkpoint "$warm"
 
 models=(warm_up bert_pretraining mlm_hard_correction mlm_soft_reg tacl_contrastive)
