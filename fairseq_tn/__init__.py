@@ -12,9 +12,9 @@ __version__ = "0.1.0"
 
 def register() -> None:
     """Register every task, model and criterion of this package with fairseq; repeated calls do nothing."""
-    from fairseq_tn import registration
+    from fairseq_tn.registration import register_all
 
-    registration.register()
+    register_all()
 
 
 if "fairseq" in sys.modules:

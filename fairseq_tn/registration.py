@@ -1,4 +1,4 @@
-"""Importing this module's :func:`register` targets is what registers them with fairseq."""
+"""What this package registers with fairseq."""
 
 import importlib
 
@@ -13,7 +13,7 @@ MODULES = (
 )
 
 
-def register() -> None:
+def register_all() -> None:
     """Import every module that registers a task, a model or a criterion; repeated calls do nothing."""
     # fairseq's own registries must be complete before ours refer to them
     importlib.import_module("fairseq.tasks")
