@@ -84,6 +84,12 @@ def test_whole_words_are_selected_whole(tokens, seed):
     assert len(chosen) < 0.3 * sum(map(len, words)) + longest + 1e-9 or len(chosen) == longest
 
 
+def test_a_special_parts_words():
+    tokens = np.array([INDEX[token] for token in ("##p1", "</s>", "##p2")])
+    draw = masker(whole_words=True, mask_prob=0.5)
+    assert {tuple(draw(tokens, rng(seed))[1].tolist()) for seed in range(50)} == {(0,), (2,)}
+
+
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_expected_share_is_exact(whole_words):
     text = "<s> w1 ##p1 ##p2 w2 w3 ##p3 w4 w5 ##p4 </s> w6 w7 ##p5 w8 </s>"
