@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from fairseq_tn.errors import UserError
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     directions = parser.add_subparsers(dest="direction", metavar="DIRECTION", required=True)
@@ -28,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--architecture",
         choices=("BertForPreTraining", "BertForMaskedLM", "BertModel"),
         default="BertForPreTraining",
-        help="which heads to write (default: BertForPreTraining, all of them)",
+        help="which heads to write (default: BertForPreTraining, all of them; transformers lists those that the "
+        "class which loads them has no use for)",
     )
     command.add_argument(
         "--dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="default: float32"
@@ -39,20 +42,39 @@ def run(args: argparse.Namespace) -> None:
     import fairseq_tn
 
     fairseq_tn.register()
-    if args.direction == "from-hf":
-        from fairseq_tn.convert.from_hf import CHECKPOINT_FILE, DICTIONARY_FILE, convert_from_hf
+    try:
+        if args.direction == "from-hf":
+            _from_hf(args)
+        else:
+            _to_hf(args)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"{error.filename or args.output}: {error.strerror or error}") from None
 
-        done = convert_from_hf(args.folder, args.output, args.seed)
-        written = f"{args.output / DICTIONARY_FILE}, {args.output / CHECKPOINT_FILE} and {args.output / 'hf'}"
-    else:
-        from fairseq_tn.convert.to_hf import convert_to_hf
 
-        done = convert_to_hf(
-            args.checkpoint, args.dict, args.output, args.like, args.architecture, args.dtype
-        )
-        written = f"{args.output} ({args.architecture}, {args.dtype}); its outputs equal the checkpoint's"
-    for note in done.notes:
-        print(f"note: {note}")
-    print(f"{done.parameters:,} parameters written to {written}")
-    if args.direction == "from-hf":
-        print("options for fairseq-train: " + " ".join(done.options))
+def _from_hf(args: argparse.Namespace) -> None:
+    from fairseq_tn.convert.from_hf import CHECKPOINT_FILE, DICTIONARY_FILE, ORIGINAL_FOLDER, convert_from_hf
+
+    done = convert_from_hf(args.folder, args.output, args.seed)
+    _report(
+        done.notes,
+        f"{done.parameters:,} parameters written to {args.output / CHECKPOINT_FILE}; beside it "
+        f"{DICTIONARY_FILE} and {ORIGINAL_FOLDER}/",
+        "options for fairseq-train: " + " ".join(done.options),
+    )
+
+
+def _to_hf(args: argparse.Namespace) -> None:
+    from fairseq_tn.convert.to_hf import convert_to_hf
+
+    done = convert_to_hf(args.checkpoint, args.dict, args.output, args.like, args.architecture, args.dtype)
+    _report(
+        done.notes,
+        f"{done.parameters:,} parameters written to {args.output} ({args.architecture}, {args.dtype}); "
+        "read again, they give the checkpoint's outputs",
+    )
+
+
+def _report(notes: list[str], *lines: str) -> None:
+    print("\n".join([*(f"note: {note}" for note in notes), *lines]))

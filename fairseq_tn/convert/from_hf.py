@@ -18,6 +18,7 @@ from fairseq_tn.data.vocabulary import HuggingFaceVocabulary
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_folder
 from fairseq_tn.models.bert import TnBertConfig, TnBertModel
+from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig
 
 DICTIONARY_FILE, CHECKPOINT_FILE, ORIGINAL_FOLDER = "dict.txt", "model.pt", "hf"
 
@@ -44,7 +45,7 @@ class HuggingFaceModel:
 class Conversion:
     """What a user should know about a finished conversion.
 
-    options: ``--arch`` and sizes for fairseq-train.
+    options: what fairseq-train must be given: ``--arch``, sizes that differ, a shorter ``--tokens-per-sample``.
     notes: one line for each thing that was added or changed.
     parameters: number of parameters.
     """
@@ -125,14 +126,22 @@ def convert_from_hf(folder: str | Path, output: str | Path, seed: int = 1) -> Co
         copy_tokenizer(folder, original)
         checkpoint = fairseq_checkpoint(source.model.state_dict(), source.cfg, output)
         torch.save(checkpoint, temporary / CHECKPOINT_FILE)
+    options = command_line(source.cfg)
+    if tokens_per_sample(source.cfg) != BertPretrainingConfig.tokens_per_sample:
+        options += ["--tokens-per-sample", str(tokens_per_sample(source.cfg))]
     notes = [f"{folder} has no {HEADS[head]}: initialised at random (seed {seed})" for head in source.missing]
     for dtype in sorted(source.dtypes - {torch.float32}, key=str):
         notes.append(f"the weights in {folder} are {str(dtype).removeprefix('torch.')}; written as float32")
     return Conversion(
-        options=command_line(source.cfg),
+        options=options,
         notes=notes,
         parameters=sum(parameter.numel() for parameter in source.model.parameters()),
     )
+
+
+def tokens_per_sample(cfg: TnBertConfig) -> int:
+    """The length of sequences to train with: the tasks' usual one, or less for a model of fewer positions."""
+    return min(BertPretrainingConfig.tokens_per_sample, cfg.max_positions)
 
 
 def fairseq_checkpoint(state: dict[str, Tensor], cfg: TnBertConfig, data: Path) -> dict[str, Any]:
@@ -146,7 +155,11 @@ def fairseq_checkpoint(state: dict[str, Tensor], cfg: TnBertConfig, data: Path) 
     settings = OmegaConf.to_container(OmegaConf.structured(FairseqConfig), resolve=True, enum_to_str=True)
     assert isinstance(settings, dict)
     settings["model"] = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
-    settings["task"] = {"_name": "bert_pretraining", "data": str(data.absolute())}
+    settings["task"] = {
+        "_name": "bert_pretraining",
+        "data": str(data.absolute()),
+        "tokens_per_sample": tokens_per_sample(cfg),
+    }
     settings["criterion"] = {"_name": "bert_pretraining"}
     return {
         "args": None,

@@ -150,6 +150,8 @@ def test_output_must_not_be_a_file(hf_folder, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     assert "is a file" in refused(capsys, tmp_path, "from-hf", hf_folder, "--output", tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
+    line = refused(capsys, tmp_path, "from-hf", hf_folder, "--output", tmp_path / "file" / "below")
+    assert str(tmp_path / "file") in line
 
 
 def edit_checkpoint(change):
@@ -238,7 +240,7 @@ def test_the_command_says_what_it_added_and_what_fairseq_train_needs(tmp_path, c
     assert sum("initialised at random (seed 7)" in line for line in out) == 2
     assert out[-1] == (
         "options for fairseq-train: --arch tn_bert_base --encoder-layers 2 --encoder-embed-dim 24 "
-        "--encoder-ffn-embed-dim 40 --encoder-attention-heads 3 --max-positions 32"
+        "--encoder-ffn-embed-dim 40 --encoder-attention-heads 3 --max-positions 32 --tokens-per-sample 32"
     )
     command = [
         "convert",
