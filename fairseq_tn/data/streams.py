@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fairseq_tn.errors import UserError
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 18
 
 
 def file_size(path: str | Path) -> int:
@@ -77,14 +77,14 @@ class InputStream(io.RawIOBase):
             self._file.close()
         super().close()
 
-    def blocks(self, size: int = BLOCK_BYTES) -> Iterator[tuple[int, bytes]]:
-        r"""Yield (number of the first line, from 1; some whole lines), about ``size`` bytes each.
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        r"""Yield (number of the first line, from 1; some whole lines), about ``BLOCK_BYTES`` each.
 
         Only ``\n`` ends a line. The last line may lack it.
         """
         line = 1
         parts: list[bytes] = []
-        while data := self.read(size):
+        while data := self.read(BLOCK_BYTES):
             cut = data.rfind(b"\n") + 1
             if not cut:
                 parts.append(data)

@@ -49,7 +49,7 @@ _TAG = re.compile(r"</?[a-z][a-z0-9]*\b[^<>]*>", re.I)
 _BRACKETS = re.compile(r"\{\{|\}\}|\[\[|\]\]|\{\||\|\}(?!\}(?!\}))")
 _OPENING = {"}}": "{{", "]]": "[[", "|}": "{|"}
 _EXTERNAL = re.compile(r"\[(?:https?:|ftps?:|mailto:|news:|irc:|//)[^\s\]<>]*\s*([^\]\n]*)\]", re.I)
-_URL = re.compile(r"(?:https?|ftp)://[^\s<>\[\]|{}]+", re.I)
+_URL = re.compile(r"(?:https?|ftp)://[^\s<>\[\]|{}]+(?<![.,;:!?)])", re.I)
 _QUOTES = re.compile(r"'''''|''''|'''|''")
 _MAGIC_WORD = re.compile(r"__(?:[A-ZÀ-Þ][A-ZÀ-Þ_]*|[^\x00-\x7f\s]+)__")
 _VARIANT = re.compile(r"-\{([^{}]*)\}-")
@@ -298,7 +298,8 @@ def _resolve_brackets(text: str, namespaces: Namespaces) -> str:
 
 
 def _starts_line(text: str, position: int) -> bool:
-    return not text[text.rfind("\n", 0, position) + 1 : position].strip(" \t:")
+    # a look at a few characters is enough, and keeps a page of one line from costing quadratic time
+    return not text[max(0, position - 40) : position].rpartition("\n")[2].strip(" \t:")
 
 
 def _link(content: str, namespaces: Namespaces) -> str:
