@@ -145,6 +145,4 @@ def test_no_markup_survives_whatever_comes(pieces):
 
 def test_broken_markup_takes_linear_time():
     """Open brackets before as many closing ones of another kind; quadratic code would take minutes."""
-    assert plain_paragraphs("[[" * 50_000 + "}}" * 50_000 + "{|" * 50_000 + "<ref>" * 10_000) == [
-        "{|" * 50_000
-    ]
+    assert plain_paragraphs("[[" * 50_000 + "}}" * 50_000 + "{|" * 50_000 + "<ref>" * 10_000) == []
