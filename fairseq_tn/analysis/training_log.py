@@ -25,6 +25,20 @@ _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)(?: \(num\. traine
 _DONE = re.compile(r"done training in ([\d.]+) seconds")
 _WORLD = re.compile(r"training on (\d+) devices")
 
+# in the order of the search; others, such as ``generation``, have options of the same names
+_SECTIONS = (
+    "criterion",
+    "task",
+    "optimization",
+    "dataset",
+    "optimizer",
+    "lr_scheduler",
+    "checkpoint",
+    "common",
+    "distributed_training",
+    "model",
+)
+
 Curve = dict[int, float]
 
 
@@ -66,8 +80,9 @@ class TrainingRun:
     remarks: list[str] = field(default_factory=list)
 
     def setting(self, name: str) -> Any:
-        """The value of an option (underscores, as in Python), wherever in the configuration it stands."""
-        for section in self.settings.values():
+        """The value of an option (underscores, as in Python) in the sections that bear on training."""
+        for key in _SECTIONS:
+            section = self.settings.get(key)
             if isinstance(section, dict) and name in section:
                 return section[name]
         return None

@@ -224,5 +224,5 @@ def image_files(document: Document) -> dict[str, bytes]:
 def _md(text: str) -> str:
     """Text that Markdown shows as it is, in a table cell too."""
     text = " ".join(text.split())
-    text = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", text)
+    text = re.sub(r"([\\`*\[\]|#~]|(?<!\w)_|_(?!\w))", r"\\\1", text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

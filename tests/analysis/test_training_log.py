@@ -11,7 +11,8 @@ from fairseq_tn.errors import UserError
 CONFIGURATION = (
     "{'_name': None, 'common': {'_name': None, 'seed': 3, 'log_format': 'json'}, 'model': "
     "Namespace(_name='tn_bert_tiny', arch='tn_bert_tiny', encoder_layers=2), 'task': {'_name': "
-    "'bert_pretraining', 'shorten_method': none}, 'optimizer': {'_name': 'adam', 'lr': [0.001]}}"
+    "'bert_pretraining', 'shorten_method': none}, 'optimizer': {'_name': 'adam', 'lr': [0.001]}, "
+    "'generation': {'temperature': 1.0}}"
 )
 
 
@@ -65,6 +66,7 @@ def test_a_finished_run(tmp_path):
     assert run.setting("encoder_layers") == 2
     assert run.setting("shorten_method") == "none"
     assert run.setting("no_such_option") is None
+    assert run.setting("temperature") is None
     assert run.remarks == []
 
 
