@@ -41,6 +41,8 @@ def main(argv: list[str] | None = None) -> int:
             module.add_arguments(command)
     args = parser.parse_args(argv)
     assert module is not None  # argparse has refused any other word
+    # job schedulers end jobs by SIGTERM: leave as after an error, so that temporary files are removed
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         return module.run(args) or 0
     except UserError as error:

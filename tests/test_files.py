@@ -1,0 +1,56 @@
+"""Atomic writing: all of a file or folder, or nothing."""
+
+import os
+import stat
+
+import pytest
+
+from fairseq_tn.files import atomic_folder, atomic_path
+
+
+def test_a_file_appears_whole_with_ordinary_permissions(tmp_path):
+    target = tmp_path / "new" / "file"
+    with atomic_path(target) as temporary:
+        temporary.write_text("half")
+        assert not target.exists()
+        temporary.write_text("whole")
+    assert target.read_text() == "whole"
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
+    assert os.listdir(target.parent) == ["file"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
+def test_an_interrupted_file_leaves_what_was_there(tmp_path, error):
+    target = tmp_path / "file"
+    target.write_text("before")
+    with pytest.raises(error), atomic_path(target) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert target.read_text() == "before"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_folder_replaces_its_own_files_and_keeps_others(tmp_path):
+    target = tmp_path / "folder"
+    for text in ("first", "second"):
+        with atomic_folder(target) as temporary:
+            (temporary / "a").write_text(text)
+            (temporary / "sub").mkdir()
+            (temporary / "sub" / text).write_text(text)
+        (target / "other").write_text("kept")
+    assert (target / "a").read_text() == "second"
+    assert os.listdir(target / "sub") == ["second"]
+    assert (target / "other").read_text() == "kept"
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_an_interrupted_folder_leaves_nothing(tmp_path):
+    def fail():
+        with atomic_folder(tmp_path / "folder") as temporary:
+            (temporary / "a").write_text("half")
+            raise RuntimeError
+
+    pytest.raises(RuntimeError, fail)
+    assert os.listdir(tmp_path) == []
