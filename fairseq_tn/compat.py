@@ -1,7 +1,9 @@
 """The few differences between releases of fairseq and torch, in one place."""
 
 import argparse
+import collections
 import importlib
+import typing
 
 import torch
 
@@ -19,11 +21,25 @@ def _numpy_scalars() -> list:
     return scalars
 
 
+def _broadcast_checkpoint() -> list:
+    """What a checkpoint consists of when the first process of several hands it to the others."""
+    from fairseq.distributed.utils import _TensorPlaceholder
+    from omegaconf import DictConfig, ListConfig
+    from omegaconf.base import ContainerMetadata, Metadata
+    from omegaconf.nodes import AnyNode
+
+    configuration = [DictConfig, ListConfig, ContainerMetadata, Metadata, AnyNode]
+    return [_TensorPlaceholder, *configuration, typing.Any, dict, list, int, collections.defaultdict]
+
+
 def allow_checkpoints() -> None:
     """Let torch's restricted unpickler read fairseq's checkpoints.
 
     fairseq calls plain ``torch.load``, which refuses an ``argparse.Namespace`` since torch 2.6, so that resuming
-    and fine-tuning fail. Naming the few classes keeps unpickling restricted for everything else.
+    and fine-tuning fail, and with several processes the configuration in a checkpoint too. Naming the few classes
+    keeps unpickling restricted for everything else.
     """
     if hasattr(torch.serialization, "add_safe_globals"):
-        torch.serialization.add_safe_globals([argparse.Namespace, *_numpy_scalars()])
+        torch.serialization.add_safe_globals(
+            [argparse.Namespace, *_numpy_scalars(), *_broadcast_checkpoint()]
+        )
