@@ -1,11 +1,15 @@
-"""Writing files so that an interrupted job leaves nothing half-written."""
+"""Files: JSON with clear errors, and writing so that an interrupted job leaves nothing half-written."""
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from fairseq_tn.errors import UserError
 
 
 def _temporary_name(path: Path) -> str:
@@ -57,3 +61,22 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             os.replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds; UserError if the file is missing or broken."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8 text; get the file again") from None
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{path} is broken JSON (line {error.lineno}: {error.msg}); get the file again"
+        ) from None
+    except RecursionError:
+        raise UserError(f"{path} is broken JSON (nested too deeply); get the file again") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} does not hold a JSON object; get the file again")
+    return content

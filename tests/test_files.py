@@ -21,13 +21,18 @@ def test_a_file_appears_whole_with_ordinary_permissions(tmp_path):
     assert os.listdir(target.parent) == ["file"]
 
 
+def write_half(target, error):
+    with atomic_path(target) as temporary:
+        temporary.write_text("half")
+        raise error
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_an_interrupted_file_leaves_what_was_there(tmp_path, error):
     target = tmp_path / "file"
     target.write_text("before")
-    with pytest.raises(error), atomic_path(target) as temporary:
-        temporary.write_text("half")
-        raise error
+    with pytest.raises(error):
+        write_half(target, error)
     assert target.read_text() == "before"
     assert os.listdir(tmp_path) == ["file"]
 
@@ -52,5 +57,6 @@ def test_an_interrupted_folder_leaves_nothing(tmp_path):
             (temporary / "a").write_text("half")
             raise RuntimeError
 
-    pytest.raises(RuntimeError, fail)
+    with pytest.raises(RuntimeError):
+        fail()
     assert os.listdir(tmp_path) == []

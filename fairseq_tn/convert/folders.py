@@ -1,6 +1,5 @@
 """Reading and writing the folders in which Hugging Face's libraries keep a model."""
 
-import json
 import pickle
 import shutil
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_tn.errors import UserError
+from fairseq_tn.files import read_json
 
 CONFIG_FILE = "config.json"
 SAFETENSORS_FILE = "model.safetensors"
@@ -30,25 +30,6 @@ TOKENIZER_FILES = (
     "added_tokens.json",
 )
 _POINTER = b"version https://git-lfs"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds; UserError if the file is missing or broken."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not UTF-8 text; get the file again") from None
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path} is broken JSON (line {error.lineno}: {error.msg}); get the file again"
-        ) from None
-    except RecursionError:
-        raise UserError(f"{path} is broken JSON (nested too deeply); get the file again") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} does not hold a JSON object; get the file again")
-    return content
 
 
 def read_config(folder: Path) -> dict[str, Any]:

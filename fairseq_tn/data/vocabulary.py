@@ -6,14 +6,13 @@ tokens are the same, and so is their number.
 
 import dataclasses
 import functools
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fairseq_tn.errors import UserError
-from fairseq_tn.files import atomic_path
+from fairseq_tn.files import atomic_path, read_json
 
 ROLES = ("cls", "sep", "pad", "unk", "mask")
 BERT_SPECIALS = {role: f"[{role.upper()}]" for role in ROLES}
@@ -94,14 +93,14 @@ class HuggingFaceVocabulary:
             raise UserError(
                 f"{path} does not exist; give a Hugging Face folder, vocab.txt or tokenizer.json on disk"
             )
-        config = _read_json(folder / "tokenizer_config.json", optional=True)
+        config = _read_if_there(folder / "tokenizer_config.json")
         if "Japanese" in str(config.get("tokenizer_class")):
             raise UserError(
                 f"{folder / 'tokenizer_config.json'}: {config['tokenizer_class']} splits words with a "
                 "dictionary of its own, which is not supported"
             )
         specials = dict(BERT_SPECIALS)
-        named = _read_json(folder / "special_tokens_map.json", optional=True)
+        named = _read_if_there(folder / "special_tokens_map.json")
         for settings in (named, config):
             for role in ROLES:
                 value = settings.get(f"{role}_token")
@@ -180,20 +179,8 @@ def _read_text(path: Path) -> str:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
-    if optional and not path.is_file():
-        return {}
-    try:
-        content = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
-        raise UserError(
-            f"{path} is broken JSON (line {error.lineno}: {error.msg}); get the file again"
-        ) from None
-    except RecursionError:
-        raise UserError(f"{path} is broken JSON (nested too deeply); get the file again") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object; give a file written by Hugging Face's libraries")
-    return content
+def _read_if_there(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
 def _insert_added(tokens: list[str], added: Iterable[dict[str, Any]], path: Path) -> None:
@@ -218,7 +205,7 @@ def _read_vocab_txt(path: Path, folder: Path, config: dict[str, Any]) -> dict[st
     added: dict[int, dict[str, Any]] = {}
     listed = folder / "added_tokens.json"
     if listed.is_file():
-        added = {number: {"id": number, "content": token} for token, number in _read_json(listed).items()}
+        added = {number: {"id": number, "content": token} for token, number in read_json(listed).items()}
     try:
         for number, entry in (config.get("added_tokens_decoder") or {}).items():
             added[int(number)] = {**entry, "id": int(number)}
@@ -231,7 +218,7 @@ def _read_vocab_txt(path: Path, folder: Path, config: dict[str, Any]) -> dict[st
 
 
 def _read_tokenizer_json(path: Path) -> dict[str, Any]:
-    content = _read_json(path)
+    content = read_json(path)
     model = content.get("model")
     model = model if isinstance(model, dict) else {}
     vocab = model.get("vocab")
