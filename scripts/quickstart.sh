@@ -64,13 +64,13 @@ text=${TEXT:+$(locate "$TEXT")}
 
 logs=$output/logs
 stamps=$output/.stamps
-mkdir -p "$output"
+mkdir -p "$output" || fail "--output $output: no such folder can be made"
 exec 9>"$output/.lock"
 flock -n 9 || fail "another quickstart is running in $output"
 if [[ $fresh == yes ]]; then
     # by name: FOLDER may hold other things
     for name in text encoded data bert synonyms.txt runs hf evaluation.json report.html report.md report_files \
-        commands.txt logs .stamps; do
+        commands.txt .commands.new logs .stamps; do
         rm -rf "${output:?}/$name"
     done
 fi
@@ -256,7 +256,9 @@ if [[ $kind == dump ]]; then
     text=$output/text/all.txt
 fi
 
-# every eighth document is held out
+# every eighth document is held out, and next-sentence pairs need two
+documents=$(awk -v RS= 'NR == 16 { exit } END { print NR }' "$text")
+((documents >= 16)) || fail "$text has $documents documents, at least 16 are needed: part documents by blank lines"
 step split "$output/text/train.txt" "$output/text/valid.txt" -- \
     awk -v RS= -v ORS='\n\n' -v train="$output/text/train.txt" -v valid="$output/text/valid.txt" \
     '{ print > (NR % 8 ? train : valid) }' "$text"
@@ -290,7 +292,8 @@ train() {
     command+=(--optimizer adam --adam-betas "(0.9,0.999)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1)
     command+=(--lr 5e-4 --lr-scheduler polynomial_decay --warmup-updates "$(part 10)" --total-num-update "$steps")
     command+=(--max-update "$steps" --seed 1 --num-workers 1 "${device:---cpu}")
-    command+=(--validate-interval-updates "$(part 4)" --save-interval-updates 1000 --keep-interval-updates 1)
+    command+=(--validate-interval-updates "$(part 4)" --max-valid-steps 10)
+    command+=(--save-interval-updates 1000 --keep-interval-updates 1)
     command+=(--no-epoch-checkpoints --save-dir "$run" --tensorboard-logdir "$run/tensorboard")
     command+=(--log-format json --log-interval "$(part 20)" --log-file "$run/train.log")
     step "$1" "$run/" -- "${command[@]}"
