@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+SIMILARITIES = ("cosine", "dot")
+
 
 def _full_precision(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
@@ -69,6 +71,7 @@ def token_contrastive_loss(
     temperature: float = 0.01,
     selected: Tensor | None = None,
     max_selected: int | None = None,
+    similarity: str = "cosine",
 ) -> tuple[Tensor, Tensor]:
     """Token-aware contrastive loss (TaCL, Eq. 1).
 
@@ -84,6 +87,8 @@ def token_contrastive_loss(
         selected: the flat indices (K, ascending) of ``masked``, if known.
         max_selected: the most selected positions of one sequence, if known. With both the function does not
             wait for the device.
+        similarity: ``cosine``, or ``dot`` for inner products, which are not divided by the temperature (an
+            option of the paper's script).
 
     Returns:
         The sum over the masked positions in nats, float32, and the number of masked positions whose best match
@@ -91,6 +96,8 @@ def token_contrastive_loss(
     """
     if temperature <= 0:
         raise ValueError(f"the temperature must be positive, not {temperature}")
+    if similarity not in SIMILARITIES:
+        raise ValueError(f"the similarity must be one of {', '.join(SIMILARITIES)}, not {similarity}")
     batch, length, dim = student.shape
     if selected is None:
         selected = masked.reshape(-1).nonzero().squeeze(1)
@@ -102,11 +109,12 @@ def token_contrastive_loss(
     slot = torch.arange(len(selected), device=selected.device) - (counts.cumsum(0) - counts)[sequence]
     with torch.autocast(student.device.type, enabled=False):
         rows = _full_precision(student.reshape(-1, dim).index_select(0, selected))
-        queries = rows.new_zeros(batch, max_selected, dim).index_put(
-            (sequence, slot), F.normalize(rows, dim=-1)
-        )
-        keys = F.normalize(_full_precision(teacher), dim=-1)
-        scores = torch.bmm(queries, keys.transpose(1, 2)) / temperature
+        keys = _full_precision(teacher)
+        if similarity == "cosine":
+            # the temperature divides the queries, of which there are fewer numbers than scores
+            rows, keys = F.normalize(rows, dim=-1) / temperature, F.normalize(keys, dim=-1)
+        queries = rows.new_zeros(batch, max_selected, dim).index_put((sequence, slot), rows)
+        scores = torch.bmm(queries, keys.transpose(1, 2))
         scores = scores.masked_fill(~valid[:, None, :], float("-inf"))[sequence, slot]
         loss = F.cross_entropy(scores, position, reduction="sum")
     return loss, (scores.argmax(-1) == position).sum()

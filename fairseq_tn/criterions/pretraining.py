@@ -1,4 +1,4 @@
-"""What the pre-training criterions share: masked LM with hard correction and soft regularisation, NSP, TaCL.
+"""What the pre-training criterions share: masked LM with hard correction, soft regularisation and NSP.
 
 fairseq divides gradients by the summed ``sample_size``, so every term is a sum in units of one denominator: the
 positions that the masked-LM loss averages over (the survivors under hard correction, all selected ones
@@ -20,7 +20,6 @@ from fairseq_tn.losses import (
     hard_correction,
     masked_lm_loss,
     soft_regularization,
-    token_contrastive_loss,
 )
 from fairseq_tn.models.access import freeze_lm_head, input_embedding, pretraining_outputs
 from fairseq_tn.models.bert import TnBertModel
@@ -59,14 +58,14 @@ class PretrainingCriterionConfig(FairseqDataclass):
 
 
 class PretrainingCriterion(FairseqCriterion):
-    """Weighted sum of masked LM, next-sentence prediction, soft regularisation and TaCL.
+    """Weighted sum of masked LM, next-sentence prediction, soft regularisation and a criterion's own term.
 
     It reads the batch of the tasks ``bert_pretraining`` and ``teacher_student`` and that of fairseq's
     ``masked_lm``, and drives ``tn_bert`` models and fairseq's ``roberta``.
     """
 
-    tacl_weight = 0.0
-    temperature = 0.01
+    # whether `contrast` adds a term to the loss
+    needs_states = False
 
     def __init__(self, cfg: PretrainingCriterionConfig, task: Any):
         super().__init__(task)
@@ -117,7 +116,7 @@ class PretrainingCriterion(FairseqCriterion):
         positions = len(selected)
         needs_lm = bool(cfg.mlm_weight or cfg.soft_reg_weight)
         logits, states, nsp_logits = pretraining_outputs(
-            model, sample["net_input"], selected, masked, lm=needs_lm, states=bool(self.tacl_weight)
+            model, sample["net_input"], selected, masked, lm=needs_lm, states=self.needs_states
         )
 
         log: dict[str, Any] = {
@@ -150,18 +149,10 @@ class PretrainingCriterion(FairseqCriterion):
                 sr = soft_regularization(input_embedding(model), predicted, gold).sum()
                 log["sr_loss"] = sr.detach()
                 others = others + cfg.soft_reg_weight * sr
-        if self.tacl_weight:
-            tacl, matched = token_contrastive_loss(
-                states,
-                sample["teacher_states"],
-                masked,
-                sample["source"].ne(self.padding_idx),
-                self.temperature,
-                selected,
-                sample.get("max_selected"),
-            )
-            log.update(tacl_loss=tacl.detach(), tacl_correct=matched)
-            others = others + self.tacl_weight * tacl
+        if self.needs_states:
+            contrast, contrast_log = self.contrast(states, sample, masked, selected)
+            log.update(contrast_log)
+            others = others + contrast
         loss = loss + (others if denominator is positions else others * (denominator / max(positions, 1)))
         if self.uses_nsp:
             labels = sample["sentence_target"]
@@ -170,6 +161,15 @@ class PretrainingCriterion(FairseqCriterion):
             loss = loss + cfg.nsp_weight * nsp * (denominator / len(labels))
         log.update(loss=loss.detach(), sample_size=denominator)
         return loss, denominator, log
+
+    def contrast(
+        self, states: Tensor, sample: dict[str, Any], masked: Tensor, selected: Tensor
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """A criterion's own term on the last hidden states (B x T x D), if it sets ``needs_states``.
+
+        Returns its weighted sum in units of the selected positions, and sums for the log.
+        """
+        return states.new_zeros(()), {}
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

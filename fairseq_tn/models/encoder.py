@@ -98,10 +98,10 @@ class TransformerEncoder(nn.Module):
         )
 
     def segments(self, tokens: Tensor) -> Tensor:
-        """Segment ids of ``tokens`` (B x T): 0 up to and including the first separator, 1 after it."""
+        """Segment ids of ``tokens`` (B x T): 0 up to and including the first separator, 1 after it, 0 at padding."""
         separators = tokens.eq(self.eos)
         passed = separators.cumsum(1) - separators.long()
-        return passed.clamp_(max=self.embed_segments.num_embeddings - 1)
+        return passed.clamp_(max=self.embed_segments.num_embeddings - 1).masked_fill_(tokens.eq(self.pad), 0)
 
     def forward(
         self, tokens: Tensor, segments: Tensor | None = None, return_all_hiddens: bool = False

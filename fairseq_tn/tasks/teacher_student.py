@@ -29,6 +29,10 @@ class TeacherStudentConfig(BertPretrainingConfig):
         default=None,
         metadata={"help": "checkpoint of the frozen teacher (default: the file of --finetune-from-model)"},
     )
+    teacher_dropout: bool = field(
+        default=False,
+        metadata={"help": "keep the teacher's dropout on while the student trains, as in TaCL's script"},
+    )
     # mirrors fairseq's option; with a help text it would be None under fairseq-train
     finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
 
@@ -98,6 +102,7 @@ class TeacherStudentTask(BertPretrainingTask):
         assert self._teacher is not None, "build_criterion loads the teacher"
         like = next(model.parameters())
         teacher = self._teacher.to(device=like.device, dtype=like.dtype)
+        teacher.train(self.cfg.teacher_dropout and model.training)
         with torch.no_grad():
             return {**sample, "teacher_states": encode(teacher, sample["source"])}
 
