@@ -20,9 +20,16 @@ def _temporary_name(path: Path) -> str:
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; it becomes ``path`` when the block ends without an error.
 
-    Whatever is written to the temporary file is removed when the block raises, Ctrl-C included.
+    Whatever is written to the temporary file is removed when the block raises, Ctrl-C included. A symbolic link
+    stays, and the file that it names is replaced.
+
+    Raises UserError for a device or a pipe: renaming would put a file in the place of a device such as
+    ``/dev/null``.
     """
     path = Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{path} is a device or pipe, which cannot be replaced; name a file to write")
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=_temporary_name(path), dir=path.parent)
     os.close(handle)

@@ -5,6 +5,7 @@ import stat
 
 import pytest
 
+from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_folder, atomic_path
 
 
@@ -60,3 +61,29 @@ def test_an_interrupted_folder_leaves_nothing(tmp_path):
     with pytest.raises(RuntimeError):
         fail()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_pipe_is_refused_and_stays(tmp_path):
+    target = tmp_path / "pipe"
+    os.mkfifo(target)
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    for path in (target, link):
+        with pytest.raises(UserError, match="pipe"):
+            write_half(path, AssertionError("the block must not run"))
+    assert stat.S_ISFIFO(target.stat().st_mode)
+    assert link.is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_and_the_file_that_it_names_is_written(tmp_path, exists):
+    target, link = tmp_path / "elsewhere" / "file", tmp_path / "link"
+    target.parent.mkdir()
+    if exists:
+        target.write_text("before")
+    link.symlink_to(target)
+    with atomic_path(link) as temporary:
+        temporary.write_text("whole")
+    assert link.is_symlink()
+    assert target.read_text() == "whole"

@@ -52,6 +52,11 @@ def main(argv: list[str] | None = None) -> int:
         # the reader of our output has left, as in `fairseq-tn ... | head`
         sys.stderr.close()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        # a full or read-only disk, a file where a folder is needed, missing permissions
+        name = f"{error.filename}: " if error.filename else ""
+        print(f"fairseq-tn {args.command}: error: {name}{error.strerror or error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print(f"fairseq-tn {args.command}: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT

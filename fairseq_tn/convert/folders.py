@@ -104,9 +104,13 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors as safetensors, marked as PyTorch's as transformers asks."""
     path.touch()
     mode = path.stat().st_mode
-    _safetensors()[0].save_file(
-        {name: value.contiguous() for name, value in tensors.items()}, path, metadata={"format": "pt"}
-    )
+    torch_safetensors, failed = _safetensors()
+    try:
+        torch_safetensors.save_file(
+            {name: value.contiguous() for name, value in tensors.items()}, path, metadata={"format": "pt"}
+        )
+    except failed as error:
+        raise UserError(f"{path.name} cannot be written; is the disk full? ({_first_line(error)})") from None
     path.chmod(mode)  # safetensors writes files that only their owner may read
 
 

@@ -125,7 +125,12 @@ def convert_from_hf(folder: str | Path, output: str | Path, seed: int = 1) -> Co
         shutil.copyfile(folder / CONFIG_FILE, original / CONFIG_FILE)
         copy_tokenizer(folder, original)
         checkpoint = fairseq_checkpoint(source.model.state_dict(), source.cfg, output)
-        torch.save(checkpoint, temporary / CHECKPOINT_FILE)
+        try:
+            torch.save(checkpoint, temporary / CHECKPOINT_FILE)
+        except RuntimeError as error:  # torch's writer does not say what went wrong
+            raise UserError(
+                f"{output / CHECKPOINT_FILE} cannot be written; is the disk full? ({str(error).splitlines()[0]})"
+            ) from None
     options = command_line(source.cfg)
     if tokens_per_sample(source.cfg) != BertPretrainingConfig.tokens_per_sample:
         options += ["--tokens-per-sample", str(tokens_per_sample(source.cfg))]

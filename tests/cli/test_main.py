@@ -40,6 +40,19 @@ def test_an_error_is_one_line_and_status_1(tmp_path):
     assert str(tmp_path / "none") in done.stderr
 
 
+def test_an_error_of_the_system_is_one_line_and_status_1(tmp_path):
+    vocabulary, text, blocked = tmp_path / "vocab.txt", tmp_path / "text", tmp_path / "blocked"
+    vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
+    text.write_text("word\n")
+    blocked.write_text("a file, where --output needs a folder")
+    done = run("encode", "--tokenizer", vocabulary, text, "--output", blocked / "train", "--workers", 1)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("fairseq-tn encode: error: ")
+    assert str(blocked) in error
+
+
 def test_an_unknown_command_is_status_2():
     done = run("nonsense")
     assert done.returncode == 2
