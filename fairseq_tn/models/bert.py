@@ -54,6 +54,13 @@ class TnBertConfig(FairseqDataclass):
     max_positions: int = field(
         default=512, metadata={"help": "longest input in tokens, special tokens included"}
     )
+    resize_positions: bool = field(
+        default=False,
+        metadata={
+            "help": "load a checkpoint of another --max-positions: surplus positions are cut off, missing ones "
+            "repeat the checkpoint's from the first"
+        },
+    )
     layer_norm_eps: float = field(default=1e-12, metadata={"help": "epsilon of the layer normalisations"})
     activation_fn: ChoiceEnum(list(ACTIVATIONS)) = field(  # type: ignore[valid-type]
         default="gelu",
@@ -290,11 +297,13 @@ class TnBertModel(BaseFairseqModel):
             if key.startswith("classification_heads.") and prefix + key not in state_dict:
                 logger.info("%s is not in the checkpoint: it keeps its initial values", key)
                 state_dict[prefix + key] = value
-        positions, key = own["encoder.embed_positions.weight"], prefix + "encoder.embed_positions.weight"
+        key, wanted = prefix + "encoder.embed_positions.weight", own["encoder.embed_positions.weight"].size(0)
         given = state_dict[key].size(0)
-        if given < positions.size(0):  # `_check_architecture` has let it pass
-            logger.info("the checkpoint has %d positions; those after them keep their initial values", given)
-            state_dict[key] = torch.cat([state_dict[key], positions[given:].to(state_dict[key])])
+        if given != wanted:  # `_check_architecture` has let it pass
+            logger.warning(
+                "the checkpoint has %d positions, this model %d: they are cut or repeated", given, wanted
+            )
+            state_dict[key] = state_dict[key][torch.arange(wanted) % given]
 
     def _check_architecture(self, given: dict[str, Tensor], own: dict[str, Tensor]) -> None:
         if "encoder.embed_tokens.weight" not in given or "encoder.embed_segments.weight" not in given:
@@ -308,11 +317,15 @@ class TnBertModel(BaseFairseqModel):
                 [key for key in state if key.startswith("encoder.layers.") and key.endswith(".fc1.bias")]
             )
 
-        def compare(what: str, theirs: int | str, ours: int | str) -> None:
+        def compare(
+            what: str,
+            theirs: int | str,
+            ours: int | str,
+            remedy: str = "or the --arch that the checkpoint was trained with",
+        ) -> None:
             if theirs != ours:
                 raise CheckpointMismatch(
-                    f"the checkpoint has {what} {theirs}, this run {ours}; "
-                    f"give {what} {theirs} or the --arch that the checkpoint was trained with"
+                    f"the checkpoint has {what} {theirs}, this run {ours}; give {what} {theirs} {remedy}"
                 )
 
         compare("--encoder-layers", layers(given), layers(own))
@@ -323,8 +336,9 @@ class TnBertModel(BaseFairseqModel):
         ):
             compare(option, given[key].size(axis), own[key].size(axis))
         positions = "encoder.embed_positions.weight"
-        if not (self.accept_fewer_positions and given[positions].size(0) < own[positions].size(0)):
-            compare("--max-positions", given[positions].size(0), own[positions].size(0))
+        rows = given[positions].size(0), own[positions].size(0)
+        if not (self.cfg.resize_positions or (self.accept_fewer_positions and rows[0] < rows[1])):
+            compare("--max-positions", *rows, remedy="or resize with --resize-positions")
         theirs, ours = given["architecture"].tolist(), own["architecture"].tolist()
         compare("--encoder-attention-heads", theirs[0], ours[0])
         compare("--layer-norm-eps", f"{theirs[1] / 1e15:g}", f"{ours[1] / 1e15:g}")

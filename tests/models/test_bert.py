@@ -56,7 +56,7 @@ S, PAD, E = 0, 1, 2  # <s> <pad> </s>
     ("tokens", "expected"),
     [
         ([S, 5, 6, E, 7, 8, E], [0, 0, 0, 0, 1, 1, 1]),
-        ([S, 5, E, 7, E, PAD, PAD], [0, 0, 0, 1, 1, None, None]),
+        ([S, 5, E, 7, E, PAD, PAD], [0, 0, 0, 1, 1, 0, 0]),
         ([S, 5, 6, 7, 8, 9, E], [0, 0, 0, 0, 0, 0, 0]),
         ([S, 5, E, E, 7, 8, E], [0, 0, 0, 1, 1, 1, 1]),
         ([S, E, 5, 6, 7, 8, E], [0, 0, 1, 1, 1, 1, 1]),
@@ -390,3 +390,21 @@ def test_the_task_decides_whether_the_sentence_head_trains(uses_nsp):
     assert model.pooler.weight.requires_grad is uses_nsp
     assert model.nsp_head.weight.requires_grad is uses_nsp
     assert model.lm_head.bias.requires_grad
+
+
+@pytest.mark.parametrize("positions", [5, 12, 30])
+def test_positions_are_cut_or_repeated_when_asked(positions):
+    saved = make_model()
+    cfg = TnBertConfig(
+        encoder_layers=2,
+        encoder_embed_dim=16,
+        encoder_attention_heads=2,
+        max_positions=positions,
+        resize_positions=True,
+    )
+    model = TnBertModel(cfg, make_dictionary())
+    model.load_state_dict(saved.state_dict())
+    rows, given = model.encoder.embed_positions.weight, saved.encoder.embed_positions.weight
+    assert len(rows) == positions
+    for position in range(positions):
+        assert torch.equal(rows[position], given[position % 12])
