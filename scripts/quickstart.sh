@@ -120,7 +120,7 @@ last_words() {
     tail -c 4000 "$1" 2>/dev/null | tr '\r' '\n' | sed -nE '
         s/.*"loss": "([^"]*)".*"num_updates": "([0-9]+)".*/update \2, loss \1/
         s/.*"epoch": [0-9]+, "update".*"num_updates": "([0-9]+)".*/update \1/
-        /[^[:space:]]/p' | tail -n 1 | cut -c "1-${COLUMNS:-100}"
+        /[^[:space:]]/p' | awk '/^update/ { update = $0 } { last = $0 } END { print update ? update : last }' | cut -c "1-${COLUMNS:-100}"
 }
 
 # While a step runs, show every few seconds what it is doing.
@@ -327,11 +327,11 @@ step evaluate "$output/evaluation.json" -- \
     --teacher "$warm" --json "$output/evaluation.json"
 
 if ! cmp -s "$commands" "$output/commands.txt"; then cp "$commands" "$output/commands.txt"; fi
-step report "$output/report.html" "$output/report.md" -- \
+step report "$output/report.html" "$output/report.md" "$output/report_files" -- \
     fairseq-tn report "${runs[@]}" --evaluation "$output/evaluation.json" --commands "$output/commands.txt" \
     --title "fairseq_tn quickstart" --settings "weights=$init" "text=${TEXT:-$text}" "updates=$steps" \
     --output "$output"
 
 printf '\n'
-cat "$logs/evaluate.log"
+tr '\r' '\n' <"$logs/evaluate.log" | grep -v '%|' # all but the progress bars
 printf '\nDone in %d s. The report: %s and %s\n' "$((SECONDS - started))" "$output/report.html" "$output/report.md"

@@ -21,7 +21,6 @@ FAIRSEQ = {"fairseq": "0.12.2", "ve-fairseq": "0.12.3"}
 SCRIPTS = ("fairseq-train", "fairseq-preprocess", "fairseq-hydra-train")
 # distribution: (extra that brings it or "" for the base installation, what it is for)
 LIBRARIES = {
-    "torchaudio": ("", "fairseq imports it"),
     "numpy": ("", "data"),
     "hydra-core": ("", "fairseq-hydra-train"),
     "omegaconf": ("", "fairseq's configuration"),
