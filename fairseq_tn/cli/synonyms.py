@@ -70,6 +70,8 @@ def _build(args: argparse.Namespace) -> int:
 
     if Path(args.output).is_dir():
         raise UserError(f"--output {args.output} is a folder; name a file")
+    if Path(args.output).exists() and Path(args.vocab).exists() and Path(args.output).samefile(args.vocab):
+        raise UserError(f"--output {args.output} is the vocabulary itself; name another file")
     symbols = read_symbols(args.vocab)
     table = SOURCES[args.source](args, symbols)
     if not len(table):

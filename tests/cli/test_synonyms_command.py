@@ -81,3 +81,13 @@ def test_show_names_a_bad_table(tmp_path, capsys):
     (tmp_path / "table").write_text("stay remain\n")
     assert main(["synonyms", "show", "stay", "--table", str(tmp_path / "table")]) == 1
     assert "table, line 1: expected" in capsys.readouterr().err
+
+
+def test_the_vocabulary_is_not_overwritten(vocabulary, tmp_path, small_wordnet, capsys):
+    before = vocabulary.read_text()
+    link = tmp_path / "link"
+    link.symlink_to(vocabulary)
+    for output in (vocabulary, link):
+        assert build(vocabulary, output, "--wordnet", small_wordnet) == 1
+        assert "is the vocabulary itself" in capsys.readouterr().err
+    assert vocabulary.read_text() == before
