@@ -1,21 +1,27 @@
 """Write text as tokens of a vocabulary, for ``fairseq-preprocess``.
 
-Reads UTF-8 text, one sentence a line, with a blank line between documents.
+Reads UTF-8 text, one sentence a line, with a blank line between documents; or JSON lines, one document each.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
+_MANY_UNKNOWN = 5  # per cent
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenizer",
         required=True,
-        metavar="FOLDER|vocab.txt|tokenizer.json",
-        help="WordPiece vocabulary of a BERT model: its Hugging Face folder or one of these files",
+        metavar="PATH|NAME",
+        help="a BERT model's Hugging Face folder, vocab.txt or tokenizer.json (WordPiece); a SentencePiece "
+        "FILE.model; a folder with GPT-2's encoder.json and vocab.bpe (RoBERTa); moses (plain words, lower-cased); "
+        "words (plain words, text tokenised already); subword-nmt (BPE codes, text tokenised already)",
     )
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="text file (plain, .gz or .bz2), UTF-8")
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="text or JSON lines (plain, .gz or .bz2), UTF-8"
+    )
     parser.add_argument(
         "--output",
         required=True,
@@ -24,21 +30,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
 
+    text = parser.add_argument_group("what the input holds")
+    text.add_argument(
+        "--field",
+        metavar="NAME",
+        help="read JSON lines: each object is a document, this field its text; line breaks part its sentences",
+    )
+    text.add_argument(
+        "--split-sentences", action="store_true", help="lines are paragraphs: split them into sentences"
+    )
+
+    vocabulary = parser.add_argument_group("vocabulary")
+    vocabulary.add_argument(
+        "--dict",
+        metavar="FILE",
+        help="fairseq's dict.txt of the model; default: the one beside a SentencePiece model or encoder.json, else "
+        "made from the tokenizer, else (moses, words) built from the text",
+    )
+    vocabulary.add_argument(
+        "--threshold", type=int, metavar="N", help="a built dictionary holds words that occur N times or more"
+    )
+    vocabulary.add_argument(
+        "--nwords",
+        type=int,
+        metavar="N",
+        help="a built dictionary holds the N most frequent words, fairseq's four special symbols among them",
+    )
+
+    words = parser.add_argument_group("--tokenizer moses or subword-nmt")
+    words.add_argument("--language", metavar="CODE", help="language of Moses' rules (default: en)")
+    words.add_argument("--keep-case", action="store_true", help="do not lower-case Moses' words")
+    words.add_argument(
+        "--codes", metavar="FILE", help="BPE codes of subword-nmt learn-bpe; with moses, for its words"
+    )
+    words.add_argument(
+        "--vocabulary",
+        metavar="FILE",
+        help="output of subword-nmt get-vocab: undo merges that give other symbols; dict.txt if there is no --dict",
+    )
+    words.add_argument(
+        "--vocabulary-threshold", type=int, metavar="N", help="rarer symbols of --vocabulary do not count"
+    )
+
 
 def run(args: argparse.Namespace) -> None:
-    from fairseq_tn.data.encode import encode_corpus, load_encoder
+    from fairseq_tn.data.encode import encode_corpus
+    from fairseq_tn.data.encoders import EncoderOptions, load_encoder
     from fairseq_tn.data.parallel import available_cores
     from fairseq_tn.data.streams import file_size
+    from fairseq_tn.data.text import TextReader
+    from fairseq_tn.errors import UserError
     from fairseq_tn.progress import bytes_progress
 
-    encoder = load_encoder(args.tokenizer)
+    encoder = load_encoder(
+        args.tokenizer,
+        EncoderOptions(
+            args.dict, args.language, args.keep_case, args.codes, args.vocabulary, args.vocabulary_threshold
+        ),
+    )
+    if encoder.dict_text() is not None and (args.threshold is not None or args.nwords is not None):
+        raise UserError("--threshold and --nwords limit a dictionary built from the text; leave them out")
     print(encoder.describe(), file=sys.stderr)
     total = sum(map(file_size, args.inputs))
     with bytes_progress(total, "encode") as progress:
-        counts = encode_corpus(encoder, args.inputs, args.output, args.workers or available_cores(), progress)
+        counts = encode_corpus(
+            encoder,
+            args.inputs,
+            args.output,
+            args.workers or available_cores(),
+            progress,
+            TextReader(args.field, args.split_sentences),
+            args.threshold or 0,
+            args.nwords or 0,
+        )
     share = 100 * counts.unknown / max(counts.tokens, 1)
+    dictionary = Path(args.output).parent / "dict.txt"
     print(
         f"{args.output}: {counts.documents:,} documents, {counts.sentences:,} sentences, {counts.tokens:,} tokens "
         f"({counts.unknown:,} <unk>, {share:.2f} %); {counts.dropped:,} lines without a token left out"
     )
-    print(f"{Path(args.output).parent / 'dict.txt'}: give it to fairseq-preprocess --srcdict")
+    if share > _MANY_UNKNOWN:
+        print(
+            f"warning: {share:.0f} % of the tokens are <unk>: do tokenizer, dictionary and text belong together?",
+            file=sys.stderr,
+        )
+    print(f"{dictionary}: give it to fairseq-preprocess --srcdict")

@@ -1,22 +1,19 @@
 """Encoding a corpus: one sentence a line, a blank line between documents, in and out."""
 
+import contextlib
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fairseq_tn.data.dictionary import UNKNOWN, build_dict_text
 from fairseq_tn.data.parallel import ordered_map
 from fairseq_tn.data.streams import InputStream
-from fairseq_tn.data.vocabulary import HuggingFaceVocabulary
-from fairseq_tn.data.wordpiece import UNKNOWN, WordPieceEncoder
+from fairseq_tn.data.text import TextReader
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_path
-
-# a line of nothing else ends a document; control characters and line separators are no such blanks
-_BLANKS = (
-    " \t\r\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
-)
 
 
 class Encoder(Protocol):
@@ -25,16 +22,11 @@ class Encoder(Protocol):
     def encode(self, lines: list[str]) -> list[list[str]]:
         """Return the symbols of each line."""
 
-    def dict_text(self) -> str:
-        """The content of ``dict.txt``."""
+    def dict_text(self) -> str | None:
+        """The content of ``dict.txt``; None: the vocabulary is what the corpus turns out to hold."""
 
     def describe(self) -> str:
         """One line for people."""
-
-
-def load_encoder(tokenizer: str) -> Encoder:
-    """Return the encoder that ``--tokenizer`` names; raises UserError if there is none."""
-    return WordPieceEncoder(HuggingFaceVocabulary.load(tokenizer))
 
 
 @dataclasses.dataclass
@@ -54,25 +46,34 @@ def encode_corpus(
     output: str | Path,
     workers: int = 1,
     progress: Callable[[int], Any] = lambda position: None,
+    reader: TextReader | None = None,
+    threshold: int = 0,
+    nwords: int = 0,
 ) -> EncodingCounts:
     """Encode UTF-8 files (plain, gzip or bzip2) into ``output`` and write ``dict.txt`` beside it.
 
-    Each input line gives one line, symbols joined by spaces; blank lines stay. A line that has text but no
-    token (control characters only) is left out, since an empty line would end the document. The end of a
-    file ends its document. ``progress`` is told how many bytes of the inputs are read.
+    Each sentence that ``reader`` gives (by default: each line) gives one line, symbols joined by spaces; blank
+    lines stay. A line that has text but no token (control characters only) is left out, since an empty line
+    would end the document. The end of a file ends its document. ``progress`` is told how many bytes of the
+    inputs are read. ``threshold`` and ``nwords`` limit a dictionary that is built from the text (see
+    :func:`~fairseq_tn.data.dictionary.build_dict_text`).
 
-    Raises UserError for a missing, empty or damaged file, for text that is not UTF-8 (with the line), and
-    for a ``dict.txt`` of another vocabulary beside ``output``. Nothing is left behind then.
+    Raises UserError for a missing, empty or damaged file, for text that is not UTF-8 or that ``reader`` refuses
+    (with the line), and for a ``dict.txt`` of another vocabulary beside ``output``. Nothing is left behind then.
     """
     output = Path(output)
     dictionary = output.parent / "dict.txt"
     _check_output(output, dictionary, encoder, inputs)
     counts = EncodingCounts()
-    with atomic_path(output) as temporary:
+    symbols: Counter[str] = Counter()
+    context = _Context(encoder, reader or TextReader())
+    with contextlib.ExitStack() as written:
+        # both appear, or neither
+        temporary = written.enter_context(atomic_path(output))
         with open(temporary, "wb") as file:
             in_document = False
             path, found = Path(), 0
-            for block in ordered_map(_encode_block, _blocks(inputs), workers, encoder):
+            for block in ordered_map(_encode_block, _blocks(inputs), workers, context):
                 if block.starts_file:
                     if path != Path():
                         _check_text(path, found)
@@ -82,14 +83,20 @@ def encode_corpus(
                     path, found = block.path, 0
                 found += block.counts.sentences
                 _add(counts, block.counts)
+                symbols.update(block.symbols)
                 counts.documents += block.starts_inside and not in_document
                 in_document = in_document if block.ends_inside is None else block.ends_inside
                 file.write(block.text)
                 progress(block.position)
             _check_text(path, found)
-        if not (dictionary.exists() and dictionary.read_text(encoding="utf-8") == encoder.dict_text()):
-            with atomic_path(dictionary) as temporary_dictionary:
-                temporary_dictionary.write_text(encoder.dict_text(), encoding="utf-8", newline="\n")
+        text = encoder.dict_text()
+        if text is None:
+            text = build_dict_text(symbols, threshold, nwords)
+            kept = {line.rsplit(" ", 1)[0] for line in text.split("\n")}
+            counts.unknown = sum(count for symbol, count in symbols.items() if symbol not in kept)
+        if not (dictionary.exists() and dictionary.read_text(encoding="utf-8") == text):
+            temporary_dictionary = written.enter_context(atomic_path(dictionary))
+            temporary_dictionary.write_text(text, encoding="utf-8", newline="\n")
     return counts
 
 
@@ -103,12 +110,17 @@ def _check_output(output: Path, dictionary: Path, encoder: Encoder, inputs: Sequ
     for path in inputs:
         if output.exists() and os.path.exists(path) and os.path.samefile(output, path):
             raise UserError(f"{output} is an input too; choose another --output")
-    if dictionary.is_file():
+    text = encoder.dict_text()
+    if text is None and dictionary.exists():
+        raise UserError(
+            f"{dictionary} exists; give it with --dict to write its words, or remove it to build a new one"
+        )
+    if text is not None and dictionary.is_file():
         try:
             present = [line.rsplit(" ", 1)[0] for line in dictionary.read_text(encoding="utf-8").split("\n")]
         except UnicodeDecodeError:
             present = []
-        if present != [line.rsplit(" ", 1)[0] for line in encoder.dict_text().split("\n")]:
+        if present != [line.rsplit(" ", 1)[0] for line in text.split("\n")]:
             raise UserError(
                 f"{dictionary} is of another vocabulary; choose another folder for --output, or remove it"
             )
@@ -122,6 +134,14 @@ def _check_text(path: Path, sentences: int) -> None:
 def _add(total: EncodingCounts, more: EncodingCounts) -> None:
     for field in dataclasses.fields(EncodingCounts):
         setattr(total, field.name, getattr(total, field.name) + getattr(more, field.name))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Context:
+    """What every process gets once."""
+
+    encoder: Encoder
+    reader: TextReader
 
 
 @dataclasses.dataclass
@@ -141,6 +161,7 @@ class _EncodedBlock:
     position: int
     starts_file: bool
     counts: EncodingCounts
+    symbols: Counter[str]  # counted where the dictionary is built from the text
     starts_inside: bool  # the first line written is a sentence
     ends_inside: bool | None  # the last line written is a sentence; None: no line
 
@@ -156,23 +177,22 @@ def _blocks(inputs: Sequence[str | Path]) -> Iterator[_InputBlock]:
             done += stream.size
 
 
-def _encode_block(encoder: Encoder, block: _InputBlock) -> _EncodedBlock:
+def _encode_block(context: _Context, block: _InputBlock) -> _EncodedBlock:
     try:
         text = block.data.decode("utf-8")
     except UnicodeDecodeError as error:
-        line = block.line + block.data.count(b"\n", 0, error.start)
+        number = block.line + block.data.count(b"\n", 0, error.start)
         raise UserError(
-            f"{block.path}, line {line}: not UTF-8; convert the file, for example with iconv"
+            f"{block.path}, line {number}: not UTF-8; convert the file, for example with iconv"
         ) from None
-    lines = text.split("\n")
-    if text.endswith("\n") or not text:
-        lines.pop()
-    blank = [not line.strip(_BLANKS) for line in lines]
-    encoded = iter(encoder.encode([line for line, empty in zip(lines, blank, strict=True) if not empty]))
+    lines = context.reader.lines(text, block.path, block.line)
+    encoded = iter(context.encoder.encode(list(filter(None, lines))))
     counts = EncodingCounts()
+    seen: Counter[str] = Counter()
+    counting = context.encoder.dict_text() is None
     written: list[str] = []
-    for empty in blank:
-        if empty:
+    for line in lines:
+        if not line:
             written.append("")
             continue
         symbols = next(encoded)
@@ -182,6 +202,8 @@ def _encode_block(encoder: Encoder, block: _InputBlock) -> _EncodedBlock:
         counts.sentences += 1
         counts.tokens += len(symbols)
         counts.unknown += symbols.count(UNKNOWN)
+        if counting:
+            seen.update(symbols)
         counts.documents += bool(written) and not written[-1]
         written.append(" ".join(symbols))
     return _EncodedBlock(
@@ -190,6 +212,7 @@ def _encode_block(encoder: Encoder, block: _InputBlock) -> _EncodedBlock:
         block.position,
         block.line == 1,
         counts,
+        seen,
         starts_inside=bool(written and written[0]),
         ends_inside=bool(written[-1]) if written else None,
     )

@@ -5,10 +5,9 @@ import json
 import os
 from collections.abc import Iterator
 
+from fairseq_tn.data.dictionary import UNKNOWN
 from fairseq_tn.data.vocabulary import CONTINUATION, HuggingFaceVocabulary
 from fairseq_tn.errors import UserError
-
-UNKNOWN = "<unk>"
 
 
 class WordPieceEncoder:
@@ -47,7 +46,7 @@ class WordPieceEncoder:
     def encode(self, lines: list[str]) -> list[list[str]]:
         """Return the symbols of each line; a line of nothing but control characters has none."""
         symbols = self._symbols
-        with _without_threads():
+        with without_threads():
             # the fast variant leaves out the characters' offsets, which nobody reads here
             encoded = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
         return [[symbols[number] for number in line.ids] for line in encoded]
@@ -94,7 +93,7 @@ def _definition(vocabulary: HuggingFaceVocabulary) -> dict:
 
 
 @contextlib.contextmanager
-def _without_threads() -> Iterator[None]:
+def without_threads() -> Iterator[None]:
     """Keep the library from starting threads: work is shared out by processes here."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)

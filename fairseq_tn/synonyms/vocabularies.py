@@ -159,7 +159,7 @@ def _gpt2_bytes() -> dict[str, int]:
     return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
 
 
-_GPT2_BYTES = _gpt2_bytes()
+GPT2_BYTES = _gpt2_bytes()
 
 
 def _gpt2_word(token: str) -> str | None:
@@ -167,7 +167,7 @@ def _gpt2_word(token: str) -> str | None:
     if len(token) < 2 or token[0] != "Ġ":
         return None
     try:
-        return bytes(_GPT2_BYTES[character] for character in token[1:]).decode("utf-8")
+        return bytes(GPT2_BYTES[character] for character in token[1:]).decode("utf-8")
     except (KeyError, UnicodeDecodeError):
         return None
 

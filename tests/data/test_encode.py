@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from transformers import BertTokenizer
 
 from fairseq_tn.cli import main
-from fairseq_tn.data.encode import encode_corpus, load_encoder
+from fairseq_tn.data.encode import encode_corpus
+from fairseq_tn.data.encoders import load_encoder
 from fairseq_tn.errors import UserError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,[]<>/!?'\"-_"
