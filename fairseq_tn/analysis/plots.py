@@ -151,7 +151,7 @@ def _finish(figure, axes) -> None:
     figure.legend(
         *axes.get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=3,
+        ncols=2,  # three names of ours would not fit in a browser with wide letters
         fontsize=9,
         frameon=False,
         labelcolor=_INK,
