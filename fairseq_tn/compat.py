@@ -2,8 +2,10 @@
 
 import argparse
 import collections
+import functools
 import importlib
 import typing
+from typing import Any
 
 import torch
 
@@ -43,3 +45,24 @@ def allow_checkpoints() -> None:
         torch.serialization.add_safe_globals(
             [argparse.Namespace, *_numpy_scalars(), *_broadcast_checkpoint()]
         )
+
+
+def tell_tasks_of_checkpoints() -> None:
+    """Let fairseq 0.12.2 call ``task.post_save(path, num_updates)`` after it has saved, as later releases do."""
+    from fairseq import checkpoint_utils
+
+    if "saved_cp" in checkpoint_utils.save_checkpoint.__code__.co_varnames:
+        return
+    from fairseq.trainer import Trainer
+
+    save = Trainer.save_checkpoint
+    if hasattr(save, "__wrapped__"):
+        return
+
+    @functools.wraps(save)
+    def save_checkpoint(self: Any, filename: str, extra_state: dict) -> None:
+        save(self, filename, extra_state)
+        if self.should_save_checkpoint_on_current_rank and hasattr(self.task, "post_save"):
+            self.task.post_save(filename, self.get_num_updates())
+
+    Trainer.save_checkpoint = save_checkpoint

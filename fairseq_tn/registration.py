@@ -17,6 +17,8 @@ def register_all() -> None:
     """Import every module that registers a task, a model or a criterion; repeated calls do nothing."""
     # fairseq's own registries must be complete before ours refer to them
     importlib.import_module("fairseq.tasks")
-    importlib.import_module("fairseq_tn.compat").allow_checkpoints()
+    compat = importlib.import_module("fairseq_tn.compat")
+    compat.allow_checkpoints()
+    compat.tell_tasks_of_checkpoints()
     for module in MODULES:
         importlib.import_module(f"fairseq_tn.{module}")

@@ -16,6 +16,7 @@ from omegaconf import II, MISSING
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
+from fairseq_tn.checkpoints import keep_checkpoint, updates_to_keep
 from fairseq_tn.data.blocks import BREAK_MODES
 from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.masking import Masker
@@ -73,12 +74,20 @@ class BertPretrainingConfig(FairseqDataclass):
     mask_whole_words: bool = field(
         default=False, metadata={"help": "predict whole words: all pieces of a word or none"}
     )
+    keep_checkpoints_at: List[float] = field(  # noqa: UP006
+        default_factory=list,
+        metadata={
+            "help": "parts of the run, such as 0.25,0.5,1: the checkpoint that is saved there, or next after it, is "
+            "kept as checkpoint_at_UPDATE.pt whatever --keep-interval-updates removes"
+        },
+    )
     # Mirrors of fairseq's own options. They have no help text: with one, fairseq-train would set them to None.
     seed: int = II("common.seed")
     train_subset: str = II("dataset.train_subset")
     max_epoch: int = II("optimization.max_epoch")
     max_update: int = II("optimization.max_update")
     update_freq: List[int] = II("optimization.update_freq")  # noqa: UP006, RUF009
+    save_interval_updates: int = II("checkpoint.save_interval_updates")
 
 
 @register_task("bert_pretraining", dataclass=BertPretrainingConfig)
@@ -102,6 +111,7 @@ class BertPretrainingTask(FairseqTask):
         )
         if not 0 <= cfg.short_seq_prob <= 1:
             raise UserError(f"--short-seq-prob is {cfg.short_seq_prob}; it must be from 0 to 1")
+        self._updates_to_keep: list[int] = []
         self._model: nn.Module | None = None
         self._batches_per_epoch: int | None = None
         self._announced = False
@@ -198,13 +208,27 @@ class BertPretrainingTask(FairseqTask):
         return iterator
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """At the start of a run or of its resumption, log how large corpus, run and model are."""
+        """At the start of a run or of its resumption, log how large corpus, run and model are.
+
+        Raises:
+            UserError: what ``--keep-checkpoints-at`` asks for is out of range or never saved
+        """
         super().begin_epoch(epoch, model)
+        self._updates_to_keep = updates_to_keep(
+            self.cfg.keep_checkpoints_at,
+            self._mirrored("max_update", 0),
+            self._mirrored("save_interval_updates", 0),
+        )
         if self._batches_per_epoch is None or self._announced:
             return
         self._announced = True
         if distributed_utils.get_global_rank() == 0:
             self._announce(model, self._batches_per_epoch)
+
+    def post_save(self, path: str, num_updates: int) -> None:
+        """fairseq calls this, where it saves, after it has saved ``path``."""
+        if num_updates in self._updates_to_keep:
+            logger.info("kept %s", keep_checkpoint(path, num_updates))
 
     def _announce(self, model: nn.Module, batches_per_epoch: int) -> None:
         dataset = self.dataset(self._mirrored("train_subset", "train"))
@@ -226,6 +250,8 @@ class BertPretrainingTask(FairseqTask):
             f"{passes:,.4g} times" if math.isfinite(passes) else "until it is stopped",
             f"{sum(p.numel() for p in model.parameters() if p.requires_grad):,}",
         )
+        if self._updates_to_keep:
+            logger.info("the checkpoints of these updates are kept: %s", self._updates_to_keep)
         if math.isfinite(passes) and passes > _MANY_EPOCHS:
             logger.warning(
                 "this run sees its corpus %s times: expect it to learn %s by heart and not to improve elsewhere; "

@@ -1,0 +1,59 @@
+"""Which checkpoints of a run are kept for good, and keeping them."""
+
+import math
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairseq_tn.errors import UserError
+from fairseq_tn.files import atomic_path
+
+
+def updates_to_keep(shares: Iterable[float], max_update: int, interval: int) -> list[int]:
+    """Return the updates whose checkpoints are kept: for each share of the run, the first that is saved.
+
+    fairseq saves at every multiple of ``interval`` and at the end of a run.
+
+    Args:
+        shares: parts of the run, above 0 and at most 1
+        max_update: updates of the run (``--max-update``)
+        interval: updates between two saved checkpoints (``--save-interval-updates``); 0 = only the last is saved
+
+    Returns:
+        updates, ascending, without repetition
+
+    Raises:
+        UserError: a share is out of range, the run has no number of updates, or nothing is saved on the way
+    """
+    shares = list(shares)
+    if not shares:
+        return []
+    for share in shares:
+        if not 0 < share <= 1:
+            raise UserError(
+                f"--keep-checkpoints-at {share:g}: give parts of the run, above 0 and at most 1, such as 0.25,0.5,1"
+            )
+    if max_update <= 0:
+        raise UserError("--keep-checkpoints-at takes parts of the run: give its length with --max-update")
+    if interval <= 0 and min(shares) < 1:
+        raise UserError(
+            "--keep-checkpoints-at keeps what is saved: give --save-interval-updates, for example "
+            f"{max(1, max_update // 80)}"
+        )
+    updates = set()
+    for share in shares:
+        # rounded first: 0.07 * 100 is a little more than 7
+        update = max(1, math.ceil(round(share * max_update, 6)))
+        updates.add(min(max_update, math.ceil(update / interval) * interval) if interval > 0 else max_update)
+    return sorted(updates)
+
+
+def keep_checkpoint(path: str | Path, update: int) -> Path:
+    """Copy a checkpoint to ``checkpoint_at_UPDATE.pt`` beside it, a name that fairseq never removes.
+
+    It is no link: fairseq writes into some of its files again.
+    """
+    kept = Path(path).with_name(f"checkpoint_at_{update}.pt")
+    with atomic_path(kept) as temporary:
+        shutil.copyfile(path, temporary)
+    return kept
