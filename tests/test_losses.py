@@ -328,14 +328,16 @@ def test_only_directions_matter(scale):
 @pytest.mark.parametrize("autocast", [False, True])
 def test_half_precision_is_computed_in_float32(dtype, autocast):
     student, teacher, masked, valid = draw_batch(2, 2, 20, 32)
-    student, teacher = student.to(dtype).requires_grad_(), teacher.to(dtype)
+    # states of real models point the same way: cosines near 0.9, hard to tell apart
+    common = 4 * torch.randn(32)
+    student, teacher = (student + common).to(dtype).requires_grad_(), (teacher + common).to(dtype)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         loss, _ = token_contrastive_loss(student, teacher, masked, valid, 0.01)
     assert loss.dtype == torch.float32
     # logits near 90: computed in bfloat16 the loss would be off by up to 0.5 at every position
-    assert loss.item() == pytest.approx(
-        reference_tacl(student.detach(), teacher, masked, valid, 0.01)[0], rel=1e-4, abs=1e-4
-    )
+    expected = reference_tacl(student.detach(), teacher, masked, valid, 0.01)[0]
+    assert expected > 0.5
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
     loss.backward()
     assert student.grad.dtype == dtype
     assert student.grad.isfinite().all()
