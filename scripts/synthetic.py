@@ -1,0 +1,87 @@
+"""Synthetic data for scripts that measure: a binarised corpus, a synonym table and a starting checkpoint.
+
+Text of real words would need a download; what is measured depends on the number of tokens, on how often each
+occurs and on the size of the vocabulary only.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, indexed_dataset
+
+from fairseq_tn.convert.from_hf import fairseq_checkpoint, new_model, task_dictionary
+from fairseq_tn.models.bert import TnBertConfig, resolve_sizes
+from fairseq_tn.synonyms import SynonymTable
+
+# `<s> <pad> </s> <unk>` and `<mask>`, which fairseq and the tasks add to dict.txt
+NUM_SPECIAL = 5
+
+
+def zipf(vocabulary: int) -> np.ndarray:
+    """Probabilities of the words of a vocabulary by rank (Zipf-Mandelbrot)."""
+    weights = 1 / (np.arange(vocabulary) + 2.7)
+    return weights / weights.sum()
+
+
+def write_corpus(folder: Path, vocabulary: int, tokens: dict[str, int], seed: int = 1) -> Dictionary:
+    """Make a data folder as fairseq-preprocess does, with documents of 2 to 20 sentences of 5 to 40 words.
+
+    Every second word is drawn from the vocabulary, the one after it is its neighbour in rank: a model can learn
+    both the frequencies and the pairs.
+
+    Args:
+        folder: made if missing.
+        vocabulary: symbols of the dictionary, ``<mask>`` and fairseq's four included.
+        tokens: the least number of tokens of each split.
+        seed: of all that is random.
+
+    Returns:
+        The dictionary that the tasks make of it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    words = vocabulary - NUM_SPECIAL
+    (folder / "dict.txt").write_text("".join(f"w{rank} 1\n" for rank in range(words)), encoding="utf-8")
+    dictionary = task_dictionary(folder / "dict.txt")
+    first = dictionary.index("w0")
+    rng = np.random.default_rng(seed)
+    for split, number in tokens.items():
+        builder = indexed_dataset.make_builder(str(folder / f"{split}.bin"), "mmap", vocab_size=vocabulary)
+        lengths = []
+        while sum(lengths) < number:
+            lengths += rng.integers(5, 41, size=1000).tolist()
+            lengths = lengths[: int(np.searchsorted(np.cumsum(lengths), number)) + 1]
+        ranks = rng.choice(words, size=sum(lengths) + 1, p=zipf(words))
+        ranks[1::2] = (ranks[:-1:2] + 1) % words
+        begin, sentences_left = 0, int(rng.integers(2, 21))
+        for length in lengths:
+            if sentences_left == 0:
+                builder.add_item(torch.tensor([dictionary.eos()]))
+                sentences_left = int(rng.integers(2, 21))
+            ids = ranks[begin : begin + length] + first
+            builder.add_item(torch.from_numpy(np.append(ids, dictionary.eos())))
+            begin += length
+            sentences_left -= 1
+        builder.finalize(str(folder / f"{split}.idx"))
+    return dictionary
+
+
+def write_synonyms(path: Path, dictionary: Dictionary, pairs: int, seed: int = 1) -> SynonymTable:
+    """Write a symmetric synonym table of about so many (gold, predicted) pairs of random words."""
+    words = [symbol for symbol in dictionary.symbols[dictionary.nspecial :] if symbol.startswith("w")]
+    rng = np.random.default_rng(seed)
+    synonyms: dict[str, dict[str, None]] = {}
+    for one, other in rng.integers(len(words), size=(pairs // 2, 2)):
+        if one != other:
+            synonyms.setdefault(words[one], {})[words[other]] = None
+            synonyms.setdefault(words[other], {})[words[one]] = None
+    table = SynonymTable(dictionary.symbols, {token: list(others) for token, others in synonyms.items()})
+    table.save(path)
+    return table
+
+
+def write_checkpoint(path: Path, cfg: TnBertConfig, dictionary: Dictionary, seed: int = 1) -> None:
+    """Write a ``tn_bert`` checkpoint of random weights: a teacher, and a common start of several runs."""
+    resolve_sizes(cfg)
+    model = new_model(cfg, dictionary, seed)
+    torch.save(fairseq_checkpoint(model.state_dict(), cfg, path.parent), path)
