@@ -76,7 +76,6 @@ if [[ $fresh == yes ]]; then
 fi
 mkdir -p "$logs" "$stamps"
 commands=$output/.commands.new
-: >"$commands"
 
 # Print a command so that it can be pasted, an option with its value a line.
 show() {
@@ -106,7 +105,9 @@ fingerprint() {
         for word in "$@"; do
             word=${word#*=}
             for path in "${outputs[@]}"; do
-                [[ $word == "${path%/}" || $word == "${path%/}"/* ]] && continue 2
+                path=${path%/}
+                # an output, a file inside one, or the folder that outputs are written to
+                [[ $word == "$path" || $word == "$path"/* || $path == "$word"/* ]] && continue 2
             done
             if [[ -e $word && $word != fairseq_tn ]]; then
                 find -L "$word" -type f -printf '%p %s %T@\n' | sort
@@ -217,6 +218,7 @@ if [[ ! -e $stamps/doctor ]]; then
     step doctor -- fairseq-tn doctor
     sed 's/^/    /' "$logs/doctor.log"
 fi
+: >"$commands" # the report shows the job's commands, from here on
 device=$(python -c 'import torch
 print("" if not torch.cuda.is_available() else "--bf16" if torch.cuda.is_bf16_supported() else "--fp16")')
 
@@ -289,6 +291,8 @@ train() {
     local run=$output/runs/$1 from=$2 task=$3 criterion=$4
     local -a command=(fairseq-train "$data" --user-dir fairseq_tn --task "$task" --criterion "$criterion")
     command+=("${architecture[@]}" --finetune-from-model "$from" "${@:5}" --tokens-per-sample 128 --batch-size 32)
+    # with the default of 8 fairseq leaves out what remains after the last multiple of 8
+    command+=(--required-batch-size-multiple 1)
     command+=(--optimizer adam --adam-betas "(0.9,0.999)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1)
     command+=(--lr 5e-4 --lr-scheduler polynomial_decay --warmup-updates "$(part 10)" --total-num-update "$steps")
     command+=(--max-update "$steps" --seed 1 --num-workers 1 "${device:---cpu}")
