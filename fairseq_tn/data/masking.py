@@ -1,6 +1,6 @@
 """BERT's masking: which tokens are predicted, and what the model reads in their place."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,25 +13,48 @@ from fairseq_tn.synonyms.vocabularies import detect_style, is_special
 _BERT_SPECIALS = frozenset({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"})
 
 
-def word_starts(symbols: Sequence[str]) -> np.ndarray:
-    """Return V bool: whether a symbol begins a word, judged by how the vocabulary writes words.
+@dataclass(frozen=True)
+class WordMarks:
+    """What the symbols of a vocabulary tell about words; a word begins at a symbol that starts or follows an end.
 
-    Raises:
-        UserError: the symbols do not tell: GPT-2 ids, and subword-nmt, whose ``@@`` marks what goes on instead
+    Args:
+        starts: V bool, the symbols that begin a word wherever they stand
+        ends: V bool, the symbols after which a word begins whatever follows
     """
-    style = detect_style(symbols)
-    if style == "wordpiece":
-        starts = [len(symbol) <= 2 or not symbol.startswith("##") for symbol in symbols]
-    elif style in ("sentencepiece", "gpt2"):
-        starts = [symbol.startswith(("▁", "Ġ")) for symbol in symbols]
-    elif style == "words":
-        starts = [True] * len(symbols)
-    else:
-        raise UserError(
-            f"--mask-whole-words cannot see where words begin in a dictionary of style {style}; "
-            "it knows WordPiece, SentencePiece, GPT-2 (spelled out) and plain words: leave the option out"
-        )
-    return np.array(starts, dtype=bool)
+
+    starts: np.ndarray
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, symbols: Sequence[str], gpt2_tokens: Mapping[str, str] | None = None) -> "WordMarks":
+        """Judge by how a vocabulary writes words.
+
+        Args:
+            symbols: the vocabulary
+            gpt2_tokens: for a vocabulary of GPT-2 ids, id -> token (see
+                :func:`fairseq_tn.synonyms.vocabularies.read_gpt2_tokens`)
+
+        Raises:
+            UserError: the vocabulary holds GPT-2 ids and there are no tokens to them
+        """
+        style = detect_style(symbols)
+        starts, ends = [False] * len(symbols), [False] * len(symbols)
+        if style == "wordpiece":
+            starts = [len(symbol) <= 2 or not symbol.startswith("##") for symbol in symbols]
+        elif style in ("sentencepiece", "gpt2"):
+            starts = [symbol.startswith(("▁", "Ġ")) for symbol in symbols]
+        elif style == "gpt2-ids":
+            if gpt2_tokens is None:
+                raise UserError(
+                    "--mask-whole-words cannot see where words begin in a dictionary of GPT-2 ids; name their "
+                    "tokens with --gpt2-encoder encoder.json"
+                )
+            starts = [gpt2_tokens.get(symbol, "Ġ").startswith("Ġ") for symbol in symbols]
+        elif style == "subword-nmt":
+            ends = [not symbol.endswith("@@") for symbol in symbols]
+        else:
+            starts = [True] * len(symbols)
+        return cls(np.array(starts, dtype=bool), np.array(ends, dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -42,21 +65,26 @@ class Masker:
         mask_index: id of ``<mask>``
         maskable: V bool, the symbols that may be selected
         replacements: ids that a random replacement draws from, uniformly
-        word_starts: V bool, the symbols that begin a word; None selects single tokens
+        word_marks: where words begin; None selects single tokens
         mask_prob: expected share of the maskable tokens that are selected
         leave_unmasked_prob: share of the selected tokens that stay as they are
         random_token_prob: share of the selected tokens that become a random token; the rest become ``<mask>``
+        fate_per_word: all tokens of a word become ``<mask>``, stay, or become random ones (each its own)
+            together; otherwise each token has its own fate, as in BERT
     """
 
     mask_index: int
     maskable: np.ndarray
     replacements: np.ndarray
-    word_starts: np.ndarray | None = None
+    word_marks: WordMarks | None = None
     mask_prob: float = 0.15
     leave_unmasked_prob: float = 0.1
     random_token_prob: float = 0.1
+    fate_per_word: bool = False
 
     def __post_init__(self):
+        if self.fate_per_word and self.word_marks is None:
+            raise UserError("--mask-fate-per-word is an option of --mask-whole-words; add that, or leave it out")
         if not 0 < self.mask_prob <= 1:
             raise UserError(f"--mask-prob is {self.mask_prob}; it must be above 0 and at most 1")
         for option in ("leave_unmasked_prob", "random_token_prob"):
@@ -79,6 +107,8 @@ class Masker:
         mask_prob: float = 0.15,
         leave_unmasked_prob: float = 0.1,
         random_token_prob: float = 0.1,
+        fate_per_word: bool = False,
+        gpt2_tokens: Mapping[str, str] | None = None,
     ) -> "Masker":
         """Derive the masker of a fairseq dictionary.
 
@@ -87,6 +117,7 @@ class Masker:
             num_special: how many special symbols it begins with (``Dictionary.nspecial``)
             mask_index: id of ``<mask>``
             whole_words: select whole words instead of single tokens
+            gpt2_tokens: what the ids of a GPT-2 vocabulary stand for; only ``whole_words`` needs it
 
         Raises:
             UserError: a probability is out of range, the vocabulary has no ordinary symbol, or ``whole_words``
@@ -106,10 +137,11 @@ class Masker:
             mask_index=mask_index,
             maskable=maskable,
             replacements=replacements,
-            word_starts=word_starts(symbols) if whole_words else None,
+            word_marks=WordMarks.of(symbols, gpt2_tokens) if whole_words else None,
             mask_prob=mask_prob,
             leave_unmasked_prob=leave_unmasked_prob,
             random_token_prob=random_token_prob,
+            fate_per_word=fate_per_word,
         )
 
     def select(self, tokens: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -127,13 +159,9 @@ class Masker:
         positions = np.flatnonzero(self.maskable[tokens])
         if len(positions) == 0:
             return positions
-        if self.word_starts is None:
+        if self.word_marks is None:
             return np.sort(positions[_draw_units(None, len(positions), self.mask_prob * len(positions), rng)])
-        # a special between two tokens parts words too
-        begins = self.word_starts[tokens[positions]]
-        begins[0] = True
-        begins[1:] |= np.diff(positions) > 1
-        word = np.cumsum(begins) - 1
+        word = np.cumsum(_word_begins(self.word_marks, tokens, positions)) - 1
         lengths = np.bincount(word)
         chosen = np.zeros(len(lengths), dtype=bool)
         chosen[_draw_units(lengths, len(lengths), self.mask_prob * len(positions), rng)] = True
@@ -151,11 +179,29 @@ class Masker:
         """
         selected = self.select(tokens, rng)
         fate = rng.random(len(selected))
+        if self.fate_per_word and self.word_marks is not None and len(selected):
+            begins = _word_begins(self.word_marks, tokens, selected)
+            fate = fate[begins][np.cumsum(begins) - 1]
         masked = tokens.copy()
         masked[selected[fate >= self.leave_unmasked_prob + self.random_token_prob]] = self.mask_index
         random = selected[fate < self.random_token_prob]
         masked[random] = self.replacements[rng.integers(len(self.replacements), size=len(random))]
         return masked, selected
+
+
+def _word_begins(marks: WordMarks, tokens: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return for each of some positions, which make up whole words, whether a word begins there.
+
+    Args:
+        tokens: T ids
+        positions: ascending, at least one
+    """
+    found = tokens[positions]
+    begins = marks.starts[found]
+    begins[0] = True
+    # a special between two tokens parts words too
+    begins[1:] |= marks.ends[found[:-1]] | (np.diff(positions) > 1)
+    return begins
 
 
 def _draw_units(

@@ -1,11 +1,12 @@
 """Task ``bert_pretraining``: masked language modelling with sentence pairs (NSP) or with blocks of tokens."""
 
+import functools
 import logging
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, List  # noqa: UP035 (fairseq's command line understands typing.List only)
+from typing import Any, List, Optional  # noqa: UP035 (fairseq's command line understands typing.List only)
 
 from fairseq import utils
 from fairseq.data import Dictionary
@@ -22,6 +23,7 @@ from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.masking import Masker
 from fairseq_tn.data.pretraining import PretrainingDataset
 from fairseq_tn.errors import UserError
+from fairseq_tn.synonyms.vocabularies import read_gpt2_tokens
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,17 @@ class BertPretrainingConfig(FairseqDataclass):
     mask_whole_words: bool = field(
         default=False, metadata={"help": "predict whole words: all pieces of a word or none"}
     )
+    mask_fate_per_word: bool = field(
+        default=False,
+        metadata={
+            "help": "with --mask-whole-words: all pieces of a word become <mask>, stay or are replaced together, "
+            "instead of each by itself as in BERT"
+        },
+    )
+    gpt2_encoder: Optional[str] = field(
+        default=None,
+        metadata={"help": "GPT-2's encoder.json, for --mask-whole-words with a dictionary of GPT-2 ids"},
+    )
     keep_checkpoints_at: List[float] = field(  # noqa: UP006
         default_factory=list,
         metadata={
@@ -99,16 +112,7 @@ class BertPretrainingTask(FairseqTask):
     def __init__(self, cfg: BertPretrainingConfig, dictionary: Dictionary):
         super().__init__(cfg)
         self.dictionary = dictionary
-        mask_index = dictionary.add_symbol("<mask>")
-        self.masker = Masker.for_vocabulary(
-            dictionary.symbols,
-            num_special=dictionary.nspecial,
-            mask_index=mask_index,
-            whole_words=cfg.mask_whole_words,
-            mask_prob=cfg.mask_prob,
-            leave_unmasked_prob=cfg.leave_unmasked_prob,
-            random_token_prob=cfg.random_token_prob,
-        )
+        dictionary.add_symbol("<mask>")
         if not 0 <= cfg.short_seq_prob <= 1:
             raise UserError(f"--short-seq-prob is {cfg.short_seq_prob}; it must be from 0 to 1")
         self._updates_to_keep: list[int] = []
@@ -132,6 +136,22 @@ class BertPretrainingTask(FairseqTask):
             raise UserError(f"{path} is not a fairseq dictionary: {str(error).splitlines()[0]}") from error
         logger.info("dictionary: %d symbols from %s", len(dictionary), path)
         return cls(cfg, dictionary)
+
+    @functools.cached_property
+    def masker(self) -> Masker:
+        """The masking that the options ask for; made with the first data, so that checkpoints open without."""
+        tokens = self.cfg.gpt2_encoder if self.cfg.mask_whole_words else None
+        return Masker.for_vocabulary(
+            self.dictionary.symbols,
+            num_special=self.dictionary.nspecial,
+            mask_index=self.dictionary.index("<mask>"),
+            whole_words=self.cfg.mask_whole_words,
+            mask_prob=self.cfg.mask_prob,
+            leave_unmasked_prob=self.cfg.leave_unmasked_prob,
+            random_token_prob=self.cfg.random_token_prob,
+            fate_per_word=self.cfg.mask_fate_per_word,
+            gpt2_tokens=None if tokens is None else read_gpt2_tokens(tokens),
+        )
 
     @property
     def source_dictionary(self) -> Dictionary:

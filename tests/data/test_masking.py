@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_tn.data.masking import Masker, word_starts
+from fairseq_tn.data.masking import Masker
 from fairseq_tn.data.random_streams import Stream, generator
 from fairseq_tn.errors import UserError
 
@@ -158,22 +158,78 @@ def test_neighbouring_items_have_different_numbers():
     assert len({tuple(g.random(2)) for g in streams}) == len(streams)
 
 
+GPT2_TOKENS = {"10": "a", "11": "Ġgood", "12": "ness", "13": "Ġof", "14": "Ġ##", "15": "Ġmen"}
+
+
 @pytest.mark.parametrize(
-    ("symbols", "begin"),
+    "words",
     [
-        (["good", "##ness", "##", "word"], [True, False, True, True]),
-        (["▁good", "ness", "▁word"], [True, False, True]),
-        (["Ġgood", "ness", "Ġword"], [True, False, True]),
-        (["good", "word"], [True, True]),
+        "a good|##ness of ## men",
+        "▁a ▁good|ness ▁of ▁#|# ▁men",
+        "a Ġgood|ness Ġof Ġ## Ġmen",
+        "a go@@|od@@|ness of #@@|# men",
+        "a goodness of ## men",
+        "10 11|12 13 14 15",
     ],
+    ids=["wordpiece", "sentencepiece", "gpt2", "subword-nmt", "words", "gpt2-ids"],
 )
-def test_word_starts(symbols, begin):
-    assert word_starts(symbols).tolist() == begin
+def test_the_same_words_are_masked_in_each_style(words):
+    words = [word.split("|") for word in words.split(" ")]
+    pieces = [piece for word in words for piece in word]
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *dict.fromkeys(pieces), "<mask>"]
+    draw = Masker.for_vocabulary(
+        symbols, 4, len(symbols) - 1, whole_words=True, mask_prob=0.01, gpt2_tokens=GPT2_TOKENS
+    )
+    tokens = np.array([0, *(symbols.index(piece) for piece in pieces), 2])
+    starts = np.cumsum([1, *map(len, words)]).tolist()
+    expected = {tuple(range(start, start + len(word))) for start, word in zip(starts, words, strict=False)}
+    # so small a share selects a single word
+    assert {tuple(draw(tokens, rng(seed))[1].tolist()) for seed in range(200)} == expected
 
 
-def test_word_starts_refuses_what_it_cannot_see():
-    with pytest.raises(UserError, match=r"--mask-whole-words.*subword-nmt"):
-        word_starts(["go@@", "od", "word"])
+def test_gpt2_ids_need_their_tokens():
+    symbols = ["<s>", "<pad>", "</s>", "<unk>", *GPT2_TOKENS, "<mask>"]
+    with pytest.raises(UserError, match=r"--mask-whole-words.*--gpt2-encoder"):
+        Masker.for_vocabulary(symbols, 4, len(symbols) - 1, whole_words=True)
+
+
+@given(ids, seeds)
+def test_one_fate_a_word(tokens, seed):
+    tokens = np.array(tokens)
+    options = {"mask_prob": 0.5, "leave_unmasked_prob": 0.3, "random_token_prob": 0.3}
+    draw = masker(whole_words=True, fate_per_word=True, **options)
+    masked, selected = draw(tokens, rng(seed))
+    for word in words_of(tokens.tolist()):
+        if word[0] in selected:
+            assert len(set((masked[word] == MASK).tolist())) == 1
+    # which words are predicted does not depend on it
+    assert selected.tolist() == masker(whole_words=True, **options)(tokens, rng(seed))[1].tolist()
+
+
+def test_the_fates_of_words_are_80_10_10():
+    text = "w1 ##p1 ##p2 w2 ##p3 w4 w5 ##p4 w7 ##p5 w8"
+    tokens = np.array([INDEX[token] for token in text.split(" ")] * 3)
+    draw = masker(whole_words=True, fate_per_word=True)
+    words = words_of(tokens.tolist())
+    fates = {"mask": 0, "kept": 0, "random": 0}
+    for seed in range(6000):
+        masked, selected = draw(tokens, rng(seed))
+        for word in words:
+            if word[0] in selected:
+                if (masked[word] == MASK).all():
+                    fates["mask"] += 1
+                else:
+                    fates["kept" if (masked[word] == tokens[word]).all() else "random"] += 1
+    total = sum(fates.values())
+    assert abs(fates["mask"] / total - 0.8) < 0.01
+    # a word of one piece may be replaced by itself: one draw in 60
+    assert abs(fates["random"] / total - 0.1) < 0.01
+    assert abs(fates["kept"] / total - 0.1) < 0.01
+
+
+def test_one_fate_a_word_needs_words():
+    with pytest.raises(UserError, match="--mask-fate-per-word.*--mask-whole-words"):
+        masker(fate_per_word=True)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def setup(folder, groups=None, **task_options):
 
 def test_options_reach_the_data(folder):
     arguments = (
-        "--tokens-per-sample 24 --no-nsp --sample-break-mode eos --mask-prob 0.5 --seed 9 --mask-whole-words"
+        "--tokens-per-sample 24 --no-nsp --sample-break-mode eos --mask-prob 0.5 --seed 9 --mask-whole-words --mask-fate-per-word"
     )
     task = command_line(folder, *arguments.split())
     task.load_dataset("train")
@@ -65,7 +65,8 @@ def test_options_reach_the_data(folder):
     assert task.max_positions() == dataset.tokens_per_sample == 24
     assert dataset.seed == 9
     assert dataset.masker.mask_prob == 0.5
-    assert dataset.masker.word_starts is not None
+    assert dataset.masker.word_marks is not None
+    assert dataset.masker.fate_per_word
     assert len(dataset) == sum(-(-len(line) // 22) for doc in random_documents(40, seed=1) for line in doc)
 
 
