@@ -49,6 +49,13 @@ def test_gpt2_vocabulary_needs_its_encoder(tmp_path, small_wordnet, capsys):
     options = ["--wordnet", small_wordnet, "--gpt2-encoder", encoder]
     assert build(vocabulary, tmp_path / "table", *options) == 0
     assert (tmp_path / "table").read_text().endswith("\n262\t318\n318\t262\n")
+    assert "\n  stay: rest\n  rest: stay\n" in capsys.readouterr().out
+
+    show = ["synonyms", "show", "stay", "318", "--table", str(tmp_path / "table")]
+    assert main(show) == 1
+    assert "--gpt2-encoder" in capsys.readouterr().err
+    assert main([*show, "--gpt2-encoder", str(encoder)]) == 0
+    assert capsys.readouterr().out == "stay: rest\nrest: stay\n"
 
 
 def test_vocabulary_without_synonyms_leaves_no_table(tmp_path, small_wordnet, capsys):
