@@ -7,6 +7,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairseq_tn.cli.arguments import positive
+
 _MANY_UNKNOWN = 5  # per cent
 
 
@@ -28,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PREFIX",
         help="file to write, as fairseq-preprocess --trainpref takes it; dict.txt (--srcdict) is written beside it",
     )
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes (default: all cores)")
 
     text = parser.add_argument_group("what the input holds")
     text.add_argument(

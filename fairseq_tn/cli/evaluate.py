@@ -5,6 +5,7 @@ import json
 import logging
 from pathlib import Path
 
+from fairseq_tn.cli.arguments import not_negative, positive
 from fairseq_tn.errors import UserError
 
 
@@ -56,7 +57,7 @@ def _pretraining_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default="valid", help="split of the data (default: %(default)s)")
     parser.add_argument(
         "--tokens-per-sample",
-        type=_positive,
+        type=positive,
         metavar="N",
         help="longest sequence in tokens (default: the shortest that a checkpoint was trained with)",
     )
@@ -68,17 +69,17 @@ def _pretraining_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size",
         "--max-sentences",
-        type=_positive,
+        type=positive,
         default=32,
         metavar="N",
         help="sequences read at once; changes time and memory only (default: %(default)s)",
     )
     parser.add_argument(
-        "--limit", type=_positive, metavar="N", help="only the first N sequences (default: all)"
+        "--limit", type=positive, metavar="N", help="only the first N sequences (default: all)"
     )
     parser.add_argument(
         "--examples",
-        type=_not_negative,
+        type=not_negative,
         default=5,
         metavar="N",
         help="corrected predictions to show for each model (default: %(default)s)",
@@ -141,17 +142,3 @@ def _named(arguments: list[str]) -> dict[str, Path]:
             raise UserError(f"--checkpoint: two models are called {name}; give each a name of its own")
         named[name] = Path(file)
     return named
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {value}")
-    return value
-
-
-def _not_negative(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, not {value}")
-    return value

@@ -3,14 +3,16 @@
 import argparse
 import sys
 
+from fairseq_tn.cli.arguments import not_negative, positive
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dump", metavar="DUMP", help="pages-articles dump: .xml, .xml.bz2 or .xml.gz")
     parser.add_argument("--output", required=True, metavar="FILE", help="text file to write")
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores)")
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes (default: all cores)")
     parser.add_argument(
         "--min-characters",
-        type=int,
+        type=not_negative,
         metavar="N",
         help="leave out articles with less text than this (default: %(default)s)",
         default=300,

@@ -115,6 +115,8 @@ def convert_from_hf(folder: str | Path, output: str | Path, seed: int = 1) -> Co
     folder, output = Path(folder), Path(output)
     if output.exists() and not output.is_dir():
         raise UserError(f"--output {output} is a file; name a folder")
+    if folder.exists() and output.exists() and output.samefile(folder):
+        raise UserError(f"--output {output} is the folder that is converted; name another")
     source = load_hugging_face(folder, seed)
     with atomic_folder(output) as temporary:
         source.vocabulary.write_dict(temporary / DICTIONARY_FILE)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
+from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from fairseq_tn.errors import CheckpointMismatch, UserError
@@ -188,6 +189,10 @@ class TnBertModel(BaseFairseqModel):
     @classmethod
     def build_model(cls, cfg: TnBertConfig, task: Any) -> "TnBertModel":
         """fairseq's entry; heads that the task cannot train are frozen."""
+        if OmegaConf.is_config(cfg):
+            # a checkpoint does not know the options that came after it
+            with open_dict(cfg):
+                cfg.update({key: value for key, value in vars(TnBertConfig()).items() if key not in cfg})
         model = cls(cfg, task.source_dictionary)
         model.freeze_heads(lm=False, nsp=not getattr(task, "uses_nsp", False))
         model.accept_fewer_positions = not hasattr(task, "uses_nsp")

@@ -78,3 +78,9 @@ def test_an_interrupted_command_leaves_nothing(tmp_path, number, status):
         process.send_signal(number)
         assert process.wait(60) == status
     assert os.listdir(output.parent) == []
+
+
+def test_a_number_out_of_range_is_refused():
+    done = run("wikipedia", "dump.xml", "--output", "out", "--workers", "-3")
+    assert done.returncode == 2
+    assert "--workers: must be 1 or more, not -3" in done.stderr

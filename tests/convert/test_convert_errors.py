@@ -146,6 +146,13 @@ def test_from_hf_needs_safetensors(hf_folder, tmp_path, capsys, monkeypatch):
     assert "pip install safetensors" in line
 
 
+def test_output_must_not_be_the_folder_itself(hf_folder, capsys):
+    before = sorted(path.name for path in hf_folder.iterdir())
+    assert main(["convert", "from-hf", str(hf_folder), "--output", str(hf_folder / "." / "")]) == 1
+    assert "is the folder that is converted" in capsys.readouterr().err
+    assert sorted(path.name for path in hf_folder.iterdir()) == before
+
+
 def test_output_must_not_be_a_file(hf_folder, tmp_path, capsys):
     (tmp_path / "file").write_text("mine")
     assert "is a file" in refused(capsys, tmp_path, "from-hf", hf_folder, "--output", tmp_path / "file")

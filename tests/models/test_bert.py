@@ -408,3 +408,15 @@ def test_positions_are_cut_or_repeated_when_asked(positions):
     assert len(rows) == positions
     for position in range(positions):
         assert torch.equal(rows[position], given[position % 12])
+
+
+def test_a_checkpoint_from_before_an_option_is_built_with_its_default():
+    options = {"encoder_layers": 2, "encoder_embed_dim": 16, "encoder_attention_heads": 2}
+    cfg = OmegaConf.structured(TnBertConfig(**options))
+    old = OmegaConf.create({key: cfg[key] for key in cfg if key not in ("resize_positions", "num_segments")})
+    OmegaConf.set_struct(old, True)
+    task = SimpleNamespace(source_dictionary=make_dictionary())
+    model = TnBertModel.build_model(old, task)
+    model.load_state_dict(model.state_dict())
+    assert model.cfg.num_segments == 2
+    assert model.cfg.resize_positions is False
