@@ -8,6 +8,7 @@ import typing
 from typing import Any
 
 import torch
+from torch import nn
 
 
 def _numpy_scalars() -> list:
@@ -45,6 +46,38 @@ def allow_checkpoints() -> None:
         torch.serialization.add_safe_globals(
             [argparse.Namespace, *_numpy_scalars(), *_broadcast_checkpoint()]
         )
+
+
+# fairseq 0.12.2 keeps a second copy of every layer's parameters for an inference path of its own
+_COPIES = tuple(
+    f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
+)
+
+
+def _drop_copies(state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:
+    for name in _COPIES:
+        state_dict.pop(prefix + name, None)
+
+
+def unify_transformer_layers(model: nn.Module) -> None:
+    """Make the encoder layers of fairseq's ``roberta`` behave alike in every release; other modules stay as they are.
+
+    In 0.12.2 a layer that has not trained yet takes a fast path when it evaluates: its intermediate states are
+    nested tensors with the batch first. It reads copies of the parameters, which never get a gradient: torch's
+    DistributedDataParallel aborts on them, and they go into every checkpoint. The path is switched off and the
+    copies are frozen. Later releases have neither; there the copies in a checkpoint of 0.12.2 are dropped.
+    """
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    for layer in model.modules():
+        if not isinstance(layer, TransformerEncoderLayerBase):
+            continue
+        if hasattr(layer, "in_proj_weight"):
+            layer.can_use_fastpath = False
+            for name in _COPIES:
+                getattr(layer, name).requires_grad_(False)
+        else:
+            layer._register_load_state_dict_pre_hook(_drop_copies)
 
 
 def tell_tasks_of_checkpoints() -> None:

@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
 from fairseq_tn.checkpoints import keep_checkpoint, updates_to_keep
+from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.data.blocks import BREAK_MODES
 from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.masking import Masker
@@ -203,6 +204,7 @@ class BertPretrainingTask(FairseqTask):
             UserError: in a run that trains or validates, the model has too few positions for its sequences
         """
         model = super().build_model(cfg, *args, **kwargs)
+        unify_transformer_layers(model)
         opened = kwargs.get("from_checkpoint", bool(args and args[0]))
         limit = model.max_positions()
         if not opened and isinstance(limit, int) and limit < self.cfg.tokens_per_sample:

@@ -14,6 +14,7 @@ from fairseq.tasks import register_task
 from omegaconf import II
 from torch import nn
 
+from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.errors import CheckpointMismatch, UserError
 from fairseq_tn.models.access import encode, input_embedding
 from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig, BertPretrainingTask
@@ -83,6 +84,7 @@ class TeacherStudentTask(BertPretrainingTask):
             reason = str(error).splitlines()[0]
             raise UserError(f"the teacher {path} is not a readable fairseq checkpoint: {reason}") from error
         teacher = models.build_model(cfg.model, self)
+        unify_transformer_layers(teacher)
         try:
             teacher.load_state_dict(weights, strict=True, model_cfg=cfg.model)
         except (CheckpointMismatch, RuntimeError) as error:

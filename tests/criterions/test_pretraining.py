@@ -14,6 +14,7 @@ from fairseq.models import build_model
 from torch import Tensor
 
 import fairseq_tn
+from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.errors import UserError
 from fairseq_tn.models.bert import TnBertConfig, TnBertModel
 
@@ -75,6 +76,7 @@ def make_roberta(task, seed: int = 0) -> torch.nn.Module:
     arguments = f"data --task masked_lm --criterion masked_lm --arch roberta_base {sizes} {off}"
     args = fairseq_options.parse_args_and_arch(parser, arguments.split())
     model = build_model(convert_namespace_to_omegaconf(args).model, task)
+    unify_transformer_layers(model)  # as our tasks do
     return scatter(model, model.encoder.lm_head, seed)
 
 

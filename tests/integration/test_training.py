@@ -106,6 +106,7 @@ def command(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
+@pytest.mark.smoke
 def test_fairseq_train_from_any_folder(data, tmp_path):
     """Started in a folder of its own, with data-loader workers."""
     folder = tmp_path / "elsewhere"
@@ -147,6 +148,7 @@ def hydra_arguments(folder: Path, name: str, save_dir: Path) -> list[str]:
     ]
 
 
+@pytest.mark.smoke
 def test_fairseq_hydra_train(data, warm, tmp_path):
     write_yaml(
         tmp_path / "tacl.yaml",
@@ -170,6 +172,7 @@ def test_fairseq_hydra_train(data, warm, tmp_path):
 # --- every criterion --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("criterion", CRITERIONS)
 def test_both_commands_train_alike_and_log_the_names(
     criterion, server, data, warm, synonyms, arguments, tmp_path
@@ -250,6 +253,7 @@ def test_a_run_that_sees_its_corpus_too_often_is_warned(server, arguments):
 # --- repeating and resuming ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("criterion", CRITERIONS)
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(criterion, server, arguments):
     """Interrupted within an epoch and after one; the options stay those of the first start."""
@@ -316,6 +320,7 @@ def free_port() -> int:
         return sock.getsockname()[1]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("criterion", [*CRITERIONS, "all"])
 def test_two_processes_make_the_updates_of_one_with_two_batches(criterion, server, arguments, synonyms):
     options = {"dropout": 0, "attention_dropout": 0, "max_update": 4}
@@ -378,6 +383,7 @@ def test_a_copy_by_path_goes_before_the_installed_package(server, arguments, tmp
 # --- other commands, tasks and models -------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("criterion", ["bert_pretraining", "tacl_contrastive"])
 def test_fairseq_validate(criterion, server, arguments, data):
     trained = server.run("fairseq-train", arguments(criterion))
@@ -405,6 +411,7 @@ def roberta(**options) -> dict:
     return {"arch": "roberta_base", "finetune_from_model": None, **options}
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("criterion", ["mlm_hard_correction", "mlm_soft_reg"])
 def test_fairseq_s_own_task_and_model(criterion, server, arguments):
     run = server.run("fairseq-train", arguments(criterion, **roberta(task="masked_lm")))
@@ -413,6 +420,7 @@ def test_fairseq_s_own_task_and_model(criterion, server, arguments):
         assert {name.removeprefix(prefix) for name in values} & ALL_NAMES == LOGGED[criterion]
 
 
+@pytest.mark.smoke
 def test_tacl_with_a_roberta(server, arguments):
     first = server.run("fairseq-train", arguments("mlm_soft_reg", "warm", **roberta(task="masked_lm")))
     succeed(first)
@@ -423,6 +431,7 @@ def test_tacl_with_a_roberta(server, arguments):
     assert values.keys() & ALL_NAMES == LOGGED["tacl_contrastive"] - {"nsp_loss", "nsp_acc"}
 
 
+@pytest.mark.smoke
 def test_sentence_prediction_fine_tunes_the_model(server, arguments, data, folder, tmp_path):
     """fairseq's GLUE task: it gives the model 512 positions, whatever the checkpoint has."""
     glue = tmp_path / "glue"

@@ -31,10 +31,12 @@ def task(tmp_path):
     make_corpus(tmp_path / "data")
     config = OmegaConf.structured(
         TeacherStudentConfig(
-            data=str(tmp_path / "data"), tokens_per_sample=48, teacher_checkpoint=str(tmp_path / "teacher.pt")
+            data=str(tmp_path / "data"),
+            tokens_per_sample=48,
+            teacher_checkpoint=str(tmp_path / "teacher.pt"),
+            finetune_from_model=None,
         )
     )
-    config.finetune_from_model = None
     task = TeacherStudentTask.setup_task(config)
     torch.manual_seed(1)
     teacher = TnBertModel(TnBertConfig(**MODEL), task.source_dictionary)
