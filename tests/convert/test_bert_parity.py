@@ -19,7 +19,8 @@ configurations = st.integers(1, 4).flatmap(
     lambda heads: st.fixed_dictionaries(
         {
             "num_attention_heads": st.just(heads),
-            "hidden_size": st.integers(1, 9).map(lambda width: width * heads),
+            # a LayerNorm over fewer values with epsilon 1e-12 magnifies rounding a thousandfold
+            "hidden_size": st.integers(4, 9).map(lambda width: width * heads),
             "num_hidden_layers": st.integers(1, 3),
             "intermediate_size": st.integers(1, 50),
             "max_position_embeddings": st.integers(9, 40),
