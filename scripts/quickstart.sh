@@ -292,7 +292,6 @@ train() {
     local -a command=(fairseq-train "$data" --user-dir fairseq_tn --task "$task" --criterion "$criterion")
     command+=("${architecture[@]}" --finetune-from-model "$from" "${@:5}" --tokens-per-sample 128 --batch-size 32)
     # with the default of 8 fairseq leaves out what remains after the last multiple of 8
-    command+=(--required-batch-size-multiple 1)
     command+=(--optimizer adam --adam-betas "(0.9,0.999)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1)
     command+=(--lr 5e-4 --lr-scheduler polynomial_decay --warmup-updates "$(part 10)" --total-num-update "$steps")
     command+=(--max-update "$steps" --seed 1 --num-workers 1 "${device:---cpu}")

@@ -162,6 +162,16 @@ class PretrainingDataset(FairseqDataset):
         """Return the length of a sequence."""
         return int(self.sizes[index])
 
+    def batch_by_size(self, indices: np.ndarray, *args: Any, **kwargs: Any) -> list[np.ndarray]:
+        """Make batches of all ``indices``.
+
+        Newer fairseq drops the last batch if it is no multiple of --required-batch-size-multiple (8 by default):
+        up to seven of the longest sequences, or all of a small split.
+        """
+        batches = super().batch_by_size(indices, *args, **kwargs)
+        rest = indices[sum(map(len, batches)) :]
+        return batches if len(rest) == 0 else [*batches, rest]
+
     def ordered_indices(self) -> np.ndarray:
         """Return the indices by length, equal lengths in an order that (seed, epoch) shuffles."""
         shuffled = generator(self.seed, self.epoch, Stream.ORDER).permutation(len(self))

@@ -173,6 +173,15 @@ def test_order_is_by_length_and_complete(build):
     assert dataset.num_tokens_vec(order).tolist() == dataset.sizes[order].tolist()
 
 
+@pytest.mark.parametrize("number", [3, 16, 21, 32])
+@pytest.mark.parametrize("limits", [{"max_sentences": 16}, {"max_tokens": 200}])
+def test_no_sequence_is_left_out_of_the_batches(build, number, limits):
+    dataset = build()
+    indices = dataset.ordered_indices()[:number]
+    made = dataset.batch_by_size(indices, **limits, required_batch_size_multiple=8)
+    assert np.concatenate(made).tolist() == indices.tolist()
+
+
 def batches(dataset, workers, skip=0):
     iterator = iterators.EpochBatchIterator(
         dataset,
