@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairseq_tn.cli.arguments import positive
 
-_MANY_UNKNOWN = 5  # per cent
+_MANY_UNKNOWN = 10  # per cent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

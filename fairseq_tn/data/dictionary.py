@@ -1,12 +1,12 @@
 """fairseq's ``dict.txt``: read for an encoder, checked against it, or built from what was counted."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_tn.errors import UserError
-from fairseq_tn.synonyms.vocabularies import FAIRSEQ_SPECIALS, MASK, is_special, read_symbols
+from fairseq_tn.synonyms.vocabularies import FAIRSEQ_SPECIALS, MASK, is_special, parse_symbols
 
 UNKNOWN = "<unk>"
 # what text must never be written as
@@ -32,13 +32,15 @@ class FairseqDictionary:
     @classmethod
     def load(cls, path: str | Path) -> "FairseqDictionary":
         """Read the file; raises UserError that names the file and the line."""
-        symbols = read_symbols(path)[len(FAIRSEQ_SPECIALS) :]
-        return cls(Path(path), tuple(symbols), Path(path).read_text(encoding="utf-8"))
+        text = _read_text(path)
+        symbols = parse_symbols(text, path)[len(FAIRSEQ_SPECIALS) :]
+        return cls(Path(path), tuple(symbols), text)
 
-    def counts(self) -> dict[str, int]:
-        """The count of each symbol."""
-        fields = (line.split() for line in self.text.split("\n") if line)
-        return {field[0]: int(field[1]) for field in fields}
+    @classmethod
+    def of_counts(cls, path: str | Path, counts: Mapping[str, int]) -> "FairseqDictionary":
+        """The dictionary of counted symbols; those that fairseq keeps for itself are left out."""
+        kept = {symbol: count for symbol, count in counts.items() if can_be_symbol(symbol)}
+        return cls(Path(path), tuple(kept), dict_text(kept.items()))
 
     def check(self, writes: Callable[[str], bool], tokenizer: str) -> None:
         """Raise UserError unless the symbols (but for a few) are those that a tokenizer writes.
@@ -56,12 +58,37 @@ class FairseqDictionary:
             )
 
 
+def read_counts(path: str | Path) -> dict[str, int]:
+    """The lines ``symbol count`` of ``subword-nmt get-vocab``; raises UserError that names the file and the line."""
+    counts: dict[str, int] = {}
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        fields = line.split()
+        if fields and (len(fields) != 2 or not fields[1].isdecimal()):
+            raise UserError(
+                f"{path}, line {number}: expected 'symbol count', as subword-nmt get-vocab writes"
+            )
+        if fields:
+            counts[fields[0]] = int(fields[1])
+    if not counts:
+        raise UserError(f"the vocabulary {path} is empty; give the output of subword-nmt get-vocab")
+    return counts
+
+
 def find_dictionary(given: str | Path | None, beside: str | Path) -> FairseqDictionary | None:
     """The dictionary that is given, or else the ``dict.txt`` in the folder of a tokenizer's file, or else None."""
     if given is not None:
         return FairseqDictionary.load(given)
     neighbour = Path(beside).parent / "dict.txt"
     return FairseqDictionary.load(neighbour) if neighbour.is_file() else None
+
+
+def _read_text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read the vocabulary {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"the vocabulary {path} is not UTF-8 text; give a fairseq dict.txt") from None
 
 
 def can_be_symbol(text: str) -> bool:

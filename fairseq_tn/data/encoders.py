@@ -77,9 +77,8 @@ def _word_encoder(tokenizer: str, options: EncoderOptions) -> Encoder:
         return WordEncoder(splitter, dictionary)
     from fairseq_tn.data.subword_nmt import SubwordNmtEncoder
 
-    vocabulary = None if options.vocabulary is None else FairseqDictionary.load(options.vocabulary)
     return SubwordNmtEncoder(
-        splitter, options.codes, dictionary, vocabulary, options.vocabulary_threshold or 0
+        splitter, options.codes, dictionary, options.vocabulary, options.vocabulary_threshold or 0
     )
 
 

@@ -3,7 +3,7 @@
 import io
 from pathlib import Path
 
-from fairseq_tn.data.dictionary import UNKNOWN, FairseqDictionary, can_be_symbol
+from fairseq_tn.data.dictionary import UNKNOWN, FairseqDictionary, can_be_symbol, read_counts
 from fairseq_tn.data.words import WordSplitter, check_case
 from fairseq_tn.errors import UserError
 
@@ -20,7 +20,7 @@ class SubwordNmtEncoder:
         splitter: WordSplitter,
         codes: str | Path,
         dictionary: FairseqDictionary | None = None,
-        vocabulary: FairseqDictionary | None = None,
+        vocabulary: str | Path | None = None,
         threshold: int = 0,
     ):
         """Load the codes.
@@ -43,22 +43,19 @@ class SubwordNmtEncoder:
             raise UserError(
                 "encoding with BPE codes needs the subword-nmt library: pip install 'fairseq_tn[subword-nmt]'"
             ) from None
-        vocabulary_or_dictionary = dictionary or vocabulary
-        if vocabulary_or_dictionary is None:
-            raise UserError(
-                f"{codes}: codes alone do not say which symbols the model knows; give its dictionary with "
-                "--dict, or the output of subword-nmt get-vocab with --vocabulary"
-            )
-        self._splitter, self._codes, self._dictionary = splitter, Path(codes), vocabulary_or_dictionary
+        counts = None if vocabulary is None else read_counts(vocabulary)
+        if dictionary is None:
+            if vocabulary is None or counts is None:
+                raise UserError(
+                    f"{codes}: codes alone do not say which symbols the model knows; give its dictionary with "
+                    "--dict, or the output of subword-nmt get-vocab with --vocabulary"
+                )
+            dictionary = FairseqDictionary.of_counts(vocabulary, counts)
+        self._splitter, self._codes, self._dictionary = splitter, Path(codes), dictionary
         text, results = _read_codes(self._codes)
-        for symbols in filter(None, (dictionary, vocabulary)):
-            symbols.check(lambda symbol: _is_writable(symbol, results), f"the codes of {codes}")
-            check_case(symbols, splitter)
-        kept = (
-            None
-            if vocabulary is None
-            else {s for s, count in vocabulary.counts().items() if count >= threshold}
-        )
+        dictionary.check(lambda symbol: _is_writable(symbol, results), f"the codes of {codes}")
+        check_case(dictionary, splitter)
+        kept = None if counts is None else {symbol for symbol, count in counts.items() if count >= threshold}
         self._bpe = BPE(io.StringIO(text), separator=CONTINUES, vocab=kept)
         self._merges = len(self._bpe.bpe_codes)
         self._known = frozenset(filter(can_be_symbol, self._dictionary.symbols))

@@ -62,6 +62,11 @@ def read_symbols(path: str | Path) -> list[str]:
         ) from None
     except UnicodeDecodeError:
         raise UserError(f"the vocabulary {path} is not UTF-8 text; give a fairseq dict.txt") from None
+    return parse_symbols(text, path)
+
+
+def parse_symbols(text: str, path: str | Path) -> list[str]:
+    """As :func:`read_symbols`, of the content of a file; ``path`` is for messages."""
     symbols = list(FAIRSEQ_SPECIALS)
     seen = set(symbols)
     for number, line in enumerate(text.split("\n"), start=1):

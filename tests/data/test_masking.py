@@ -228,7 +228,7 @@ def test_the_fates_of_words_are_80_10_10():
 
 
 def test_one_fate_a_word_needs_words():
-    with pytest.raises(UserError, match="--mask-fate-per-word.*--mask-whole-words"):
+    with pytest.raises(UserError, match=r"--mask-fate-per-word.*--mask-whole-words"):
         masker(fate_per_word=True)
 
 
