@@ -48,6 +48,11 @@ setup_environment() {
             --constraint constraints.txt --editable ".[$extras]" ||
             fail "the installation failed (see above). Without an NVIDIA GPU, TORCH_INDEX=URL names the package" \
                 "index of smaller CPU builds of torch"
+        # torchaudio from a package index wants CUDA; beside a CPU build of torch it breaks `import transformers`,
+        # and fairseq needs it for speech only
+        if ! .venv/bin/python -c 'import torchaudio' 2>/dev/null; then
+            .venv/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchaudio
+        fi
         printf '%s\n' "$stamp" >>.venv/installed
     fi
     PATH=$PWD/.venv/bin:$PATH

@@ -2,17 +2,8 @@
 
 import json
 import random
-import sys
 
 import torch
-
-try:
-    import torchaudio  # noqa: F401
-except (ImportError, OSError):
-    # a torchaudio that was built for another torch breaks the import of transformers, which asks whether
-    # there is one; nothing here needs it
-    sys.modules["torchaudio"] = None  # type: ignore[assignment]
-
 import transformers
 
 transformers.logging.disable_progress_bar()
