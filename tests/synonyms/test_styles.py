@@ -1,9 +1,7 @@
 """Synonyms of the same words, in vocabularies that small tokenizers of each kind have learnt."""
 
-import io
-import json
-
 import pytest
+from small_tokenizers import train_gpt2, train_sentencepiece, train_subword_nmt, train_wordpiece
 
 from fairseq_tn.cli import main
 from fairseq_tn.synonyms.vocabularies import detect_style, read_symbols
@@ -40,74 +38,26 @@ def corpus(words):
 
 
 def wordpiece(words, folder):
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=200, special_tokens=specials, show_progress=False)
-    tokenizer.train_from_iterator(corpus(words), trainer)
-    vocabulary = tokenizer.get_vocab()
-    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-    return [str(folder / "vocab.txt")], lambda word: word
+    return [str(train_wordpiece(corpus(words), folder))], str
 
 
-def sentencepiece(words, folder, kind="unigram"):
-    import sentencepiece
-
-    content = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=iter(corpus(words)),
-        model_writer=content,
-        model_type=kind,
-        vocab_size=100,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        num_threads=1,
-    )
-    (folder / "small.model").write_bytes(content.getvalue())
-    return [str(folder / "small.model")], lambda word: "▁" + word
+def sentencepiece(words, folder):
+    return [str(train_sentencepiece(corpus(words), folder))], lambda word: "▁" + word
 
 
 def sentencepiece_bpe(words, folder):
-    return sentencepiece(words, folder, "bpe")
-
-
-def gpt2_files(words, folder):
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(corpus(words), trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    (folder / "encoder.json").write_text(json.dumps(model["vocab"]))
-    merges = "".join(" ".join(merge) + "\n" for merge in model["merges"])
-    (folder / "vocab.bpe").write_text("#version: 0.2\n" + merges, encoding="utf-8")
-    return model["vocab"]
+    return [str(train_sentencepiece(corpus(words), folder, model_type="bpe"))], lambda word: "▁" + word
 
 
 def gpt2_ids(words, folder):
-    ids = gpt2_files(words, folder)
+    ids = train_gpt2(corpus(words), folder)
     return [str(folder)], lambda word: str(ids["Ġ" + word])
 
 
 def subword_nmt(words, folder):
-    from subword_nmt.apply_bpe import BPE
-    from subword_nmt.get_vocab import get_vocab
-    from subword_nmt.learn_bpe import learn_bpe
-
     # the last words are too rare for merges of their own
-    text = "\n".join([*corpus(words), "restless", "mainly", "citizen"])
-    codes, vocabulary = io.StringIO(), io.StringIO()
-    learn_bpe(io.StringIO(text), codes, 500, min_frequency=2)
-    segmented = BPE(io.StringIO(codes.getvalue())).segment_tokens(text.split())
-    get_vocab(io.StringIO(" ".join(segmented)), vocabulary)
-    (folder / "codes").write_text(codes.getvalue(), encoding="utf-8")
-    (folder / "vocabulary").write_text(vocabulary.getvalue(), encoding="utf-8")
-    return ["subword-nmt", "--codes", str(folder / "codes"), "--vocabulary", str(folder / "vocabulary")], str
+    codes, vocabulary = train_subword_nmt([*corpus(words), "restless", "mainly", "citizen"], folder)
+    return ["subword-nmt", "--codes", str(codes), "--vocabulary", str(vocabulary)], str
 
 
 def plain_words(words, folder):
