@@ -28,8 +28,9 @@ LIBRARIES = {
     "sacremoses": ("", "word tokenisation"),
     "sentencepiece": ("", "SentencePiece vocabularies"),
     "tensorboardX": ("", "writing TensorBoard logs"),
-    "tokenizers": ("hf", "WordPiece encoding"),
+    "tokenizers": ("hf", "WordPiece and GPT-2 encoding"),
     "safetensors": ("hf", "Hugging Face checkpoints"),
+    "subword-nmt": ("subword-nmt", "BPE codes"),
     "matplotlib": ("analysis", "plots of the report"),
     "tensorboard": ("analysis", "reading and showing TensorBoard logs"),
 }
