@@ -1,12 +1,28 @@
-"""Which checkpoints of a run are kept for good, and keeping them."""
+"""Checkpoint files: whether a file is one, which of a run are kept for good, and keeping them."""
 
 import math
 import shutil
+import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_path
+
+
+def check_checkpoint(path: str | Path, option: str) -> None:
+    """Raise UserError unless ``path``, which ``option`` names, is a whole checkpoint file by its looks."""
+    if not Path(path).is_file():
+        raise UserError(
+            f"{option} {path} is missing; give a checkpoint, such as model.pt of `fairseq-tn convert`"
+        )
+    with open(path, "rb") as file:
+        # a pickle, as torch wrote before 1.6, begins with this byte; a zip archive tells by its end
+        if file.read(1) != b"\x80" and not zipfile.is_zipfile(path):
+            raise UserError(
+                f"{option} {path} is not a checkpoint, or only a part of one; give a .pt file of fairseq-train or of "
+                "`fairseq-tn convert`"
+            )
 
 
 def updates_to_keep(shares: Iterable[float], max_update: int, interval: int) -> list[int]:

@@ -4,6 +4,7 @@ import argparse
 import collections
 import functools
 import importlib
+import os
 import typing
 from typing import Any
 
@@ -46,6 +47,15 @@ def allow_checkpoints() -> None:
         torch.serialization.add_safe_globals(
             [argparse.Namespace, *_numpy_scalars(), *_broadcast_checkpoint()]
         )
+
+
+def let_hydra_pass_errors() -> None:
+    """Let an error leave ``fairseq-hydra-train`` as it is.
+
+    Hydra puts a shortened traceback around every error, even around the one line of a ``UserError``, unless this
+    variable is set; then errors reach the interpreter, which prints that line alone and others in full.
+    """
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
 
 
 # fairseq 0.12.2 keeps a second copy of every layer's parameters for an inference path of its own

@@ -20,5 +20,6 @@ def register_all() -> None:
     compat = importlib.import_module("fairseq_tn.compat")
     compat.allow_checkpoints()
     compat.tell_tasks_of_checkpoints()
+    compat.let_hydra_pass_errors()
     for module in MODULES:
         importlib.import_module(f"fairseq_tn.{module}")

@@ -17,7 +17,7 @@ from omegaconf import II, MISSING
 from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from fairseq_tn.checkpoints import keep_checkpoint, updates_to_keep
+from fairseq_tn.checkpoints import check_checkpoint, keep_checkpoint, updates_to_keep
 from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.data.blocks import BREAK_MODES
 from fairseq_tn.data.corpus import Corpus
@@ -102,6 +102,8 @@ class BertPretrainingConfig(FairseqDataclass):
     max_update: int = II("optimization.max_update")
     update_freq: List[int] = II("optimization.update_freq")  # noqa: UP006, RUF009
     save_interval_updates: int = II("checkpoint.save_interval_updates")
+    save_dir: str = II("checkpoint.save_dir")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
 
 
 @register_task("bert_pretraining", dataclass=BertPretrainingConfig)
@@ -216,7 +218,16 @@ class BertPretrainingTask(FairseqTask):
         return model
 
     def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        """Build the criterion and let it freeze the heads of the model that it does not use."""
+        """Build the criterion and let it freeze the heads of the model that it does not use.
+
+        Raises:
+            UserError: the run starts from a checkpoint that is missing or none; fairseq would find out later, with
+                a traceback
+        """
+        start = self._mirrored("finetune_from_model", None)
+        # a run that is resumed does not read it
+        if start and not os.path.exists(os.path.join(self._mirrored("save_dir", ""), "checkpoint_last.pt")):
+            check_checkpoint(start, "--finetune-from-model")
         criterion = super().build_criterion(cfg, *args, **kwargs)
         if self._model is not None and hasattr(criterion, "freeze_unused"):
             criterion.freeze_unused(self._model)

@@ -1,7 +1,6 @@
 """Task ``teacher_student``: the data of ``bert_pretraining`` and a frozen teacher that reads the original text."""
 
 import logging
-import os
 import pickle
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -11,9 +10,9 @@ from fairseq import checkpoint_utils, models
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks import register_task
-from omegaconf import II
 from torch import nn
 
+from fairseq_tn.checkpoints import check_checkpoint
 from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.errors import CheckpointMismatch, UserError
 from fairseq_tn.models.access import encode, input_embedding
@@ -34,8 +33,6 @@ class TeacherStudentConfig(BertPretrainingConfig):
         default=False,
         metadata={"help": "keep the teacher's dropout on while the student trains, as in TaCL's script"},
     )
-    # mirrors fairseq's option; with a help text it would be None under fairseq-train
-    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
 
 
 @register_task("teacher_student", dataclass=TeacherStudentConfig)
@@ -74,8 +71,9 @@ class TeacherStudentTask(BertPretrainingTask):
 
     def _load_teacher(self) -> nn.Module:
         path = self._teacher_path
-        if not os.path.isfile(path):
-            raise UserError(f"the teacher {path} is missing (--teacher-checkpoint or --finetune-from-model)")
+        check_checkpoint(
+            path, "--teacher-checkpoint" if self.cfg.teacher_checkpoint else "--finetune-from-model"
+        )
         try:
             state = checkpoint_utils.load_checkpoint_to_cpu(path)
             weights = state["model"]
