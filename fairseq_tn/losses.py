@@ -43,7 +43,9 @@ def hard_correction(loss: Tensor, corrected: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(survives, loss, 0.0).sum(), survives.sum()
 
 
-def soft_regularization(embeddings: Tensor, predicted: Tensor, gold: Tensor) -> Tensor:
+def soft_regularization(
+    embeddings: Tensor, predicted: Tensor, gold: Tensor, sparse_gradient: bool = False
+) -> Tensor:
     """Distance between the embeddings of predicted and gold tokens (True Negatives, Eq. 3).
 
     The gradient reaches the rows of the predicted and gold tokens and no other.
@@ -52,13 +54,16 @@ def soft_regularization(embeddings: Tensor, predicted: Tensor, gold: Tensor) -> 
         embeddings: V x D, the model's input embedding.
         predicted: K token ids.
         gold: K token ids.
+        sparse_gradient: make the gradient of ``embeddings`` a sparse tensor. Where another part of the same loss
+            gives them a dense gradient, autograd adds the few rows to that one in place, and the result is dense;
+            otherwise the optimiser has to understand sparse gradients.
 
     Returns:
         K values of 1 - cos, float32.
     """
     with torch.autocast(embeddings.device.type, enabled=False):
-        # one gather for both, so that backward makes one V x D gradient
-        rows = _full_precision(embeddings.index_select(0, torch.cat([predicted, gold])))
+        # one gather for both, so that backward makes one gradient of the embeddings
+        rows = _full_precision(F.embedding(torch.cat([predicted, gold]), embeddings, sparse=sparse_gradient))
         first, second = F.normalize(rows, dim=-1).chunk(2) if len(rows) else (rows, rows)
         return 1 - (first * second).sum(-1)
 

@@ -180,6 +180,25 @@ def test_soft_regularization_gradient_reaches_gold_and_predicted_rows_only():
     assert torch.autograd.gradcheck(lambda e: soft_regularization(e, predicted, gold), embeddings)
 
 
+def test_sparse_gradient_of_soft_regularization_is_the_dense_one():
+    torch.manual_seed(0)
+    embeddings = torch.randn(7, 3, requires_grad=True)
+    predicted, gold = torch.tensor([4, 4, 1]), torch.tensor([2, 5, 2])
+
+    def gradient(sparse, beside):
+        loss = soft_regularization(embeddings, predicted, gold, sparse_gradient=sparse).sum()
+        if beside:
+            loss = loss + (embeddings**2).sum()
+        return torch.autograd.grad(loss, embeddings)[0]
+
+    alone = gradient(sparse=True, beside=False)
+    assert alone.is_sparse
+    torch.testing.assert_close(alone.to_dense(), gradient(sparse=False, beside=False))
+    together = gradient(sparse=True, beside=True)
+    assert not together.is_sparse
+    torch.testing.assert_close(together, gradient(sparse=False, beside=True))
+
+
 def test_soft_regularization_of_a_right_prediction_and_of_a_zero_row():
     embeddings = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
     loss = soft_regularization(embeddings, torch.tensor([0, 1]), torch.tensor([0, 0]))

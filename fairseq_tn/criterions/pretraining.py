@@ -146,7 +146,8 @@ class PretrainingCriterion(FairseqCriterion):
                 )
             loss = cfg.mlm_weight * mlm_sum
             if cfg.soft_reg_weight:
-                sr = soft_regularization(input_embedding(model), predicted, gold).sum()
+                # the encoder reads the same embeddings, so that their gradient stays dense
+                sr = soft_regularization(input_embedding(model), predicted, gold, sparse_gradient=True).sum()
                 log["sr_loss"] = sr.detach()
                 others = others + cfg.soft_reg_weight * sr
         if self.needs_states:
