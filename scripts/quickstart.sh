@@ -219,8 +219,8 @@ if [[ ! -e $stamps/doctor ]]; then
     sed 's/^/    /' "$logs/doctor.log"
 fi
 : >"$commands" # the report shows the job's commands, from here on
-device=$(python -c 'import torch
-print("" if not torch.cuda.is_available() else "--bf16" if torch.cuda.is_bf16_supported() else "--fp16")')
+# not --bf16, which fairseq-train takes for a wish to use a TPU
+device=$(python -c 'import torch; print("--fp16" if torch.cuda.is_available() else "")')
 
 # --- 2. WordNet, weights and text
 
