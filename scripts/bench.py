@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq import options, optim, tasks
+from fairseq import optim, options, tasks
 from fairseq import utils as fairseq_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim.fp16_optimizer import FP16Optimizer
@@ -174,33 +174,37 @@ def resident_bytes(reset: bool = False) -> int | None:
     return None
 
 
-def configuration(arguments: Sequence[Any]) -> Any:
-    """fairseq's configuration of a command line of ``fairseq-train``."""
+def configuration(arguments: Sequence[Any], precision: str) -> Any:
+    """fairseq's configuration of a command line of ``fairseq-train`` and a precision.
+
+    Precision is not an argument, since fairseq's command line takes ``--bf16`` for a wish to use a TPU.
+    """
     parser = options.get_training_parser()
-    return convert_namespace_to_omegaconf(
+    cfg = convert_namespace_to_omegaconf(
         options.parse_args_and_arch(parser, [str(argument) for argument in arguments])
     )
+    if precision != "fp32":
+        cfg.common[precision] = True
+    return cfg
 
 
 def common_arguments(args: argparse.Namespace, data: Path) -> list[Any]:
     """What all contestants share."""
     heads = max(1, args.width // 64)
-    precision = {"fp32": [], "fp16": ["--fp16"], "bf16": ["--bf16"]}[args.precision]
     return [
         *(data, "--tokens-per-sample", args.length, "--max-positions", args.length),
         *("--encoder-layers", args.layers, "--encoder-embed-dim", args.width),
         *("--encoder-ffn-embed-dim", 4 * args.width, "--encoder-attention-heads", heads),
         *("--optimizer", "adam", "--lr", "1e-4", "--weight-decay", "0.01", "--clip-norm", "1.0"),
         *([] if args.device == "cuda" else ["--cpu"]),
-        *precision,
     ]
 
 
 def fairseq_contestant(
     name: str, label: str, args: argparse.Namespace, arguments: Sequence[Any]
 ) -> Contestant:
-    """A criterion and model of fairseq's registries, ours or its own."""
-    cfg = configuration(arguments)
+    """A criterion and model of fairseq's registries, on the device and in the precision of ``args``."""
+    cfg = configuration(arguments, args.precision)
     task = tasks.setup_task(cfg.task)
     torch.manual_seed(1)
     model = task.build_model(cfg.model).to(device=args.device, dtype=PRECISIONS[args.precision])
