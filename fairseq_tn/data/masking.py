@@ -84,7 +84,9 @@ class Masker:
 
     def __post_init__(self):
         if self.fate_per_word and self.word_marks is None:
-            raise UserError("--mask-fate-per-word is an option of --mask-whole-words; add that, or leave it out")
+            raise UserError(
+                "--mask-fate-per-word is an option of --mask-whole-words; add that, or leave it out"
+            )
         if not 0 < self.mask_prob <= 1:
             raise UserError(f"--mask-prob is {self.mask_prob}; it must be above 0 and at most 1")
         for option in ("leave_unmasked_prob", "random_token_prob"):
