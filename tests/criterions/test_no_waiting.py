@@ -1,0 +1,55 @@
+"""No criterion reads a value of a tensor: on a GPU that would wait for the device in every step.
+
+On torch's ``meta`` device tensors have no values, so that whatever depends on one fails.
+"""
+
+import contextlib
+import warnings
+
+import pytest
+import torch
+from bench import contestants, parse
+from fairseq import utils as fairseq_utils
+
+import fairseq_tn
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's use of hydra
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict:
+    """MLM, HC, SR and TaCL as ``fairseq-train`` builds them, with a batch on the ``meta`` device."""
+    fairseq_tn.register()
+    args = parse(
+        ["--layers", "1", "--width", "32", "--batch", "4", "--length", "32", "--only", "mlm,hc,sr,tacl"]
+    )
+    found = {}
+    with warnings.catch_warnings(action="ignore"):
+        for run in contestants(args, tmp_path_factory.mktemp("data")):
+            batch = run.batch(range(4))
+            run.model.to("meta")
+            found[run.name] = run, fairseq_utils.apply_to_sample(lambda tensor: tensor.to("meta"), batch)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_autocast(monkeypatch):
+    # there is none on this device, not even one that is switched off
+    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
+
+
+@pytest.mark.parametrize("name", ["mlm", "hc", "sr", "tacl"])
+def test_a_training_step_reads_no_value(name, runs):
+    run, batch = runs[name]
+    loss, _ = run.forward(batch)
+    assert loss.device.type == "meta"
+    if name != "sr":  # torch cannot add sparse tensors on this device
+        loss.backward()
+        assert run.model.encoder.embed_tokens.weight.grad is not None
+
+
+@pytest.mark.parametrize(("name", "key"), [("mlm", "selected"), ("tacl", "max_selected")])
+def test_the_batch_has_to_say_what_would_be_read(name, key, runs):
+    run, batch = runs[name]
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"nonzero|item"):
+        run.forward({other: value for other, value in batch.items() if other != key})
