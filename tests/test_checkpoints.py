@@ -34,9 +34,7 @@ def test_binary_fractions_do_not_move_an_update():
     assert updates_to_keep([0.07, 0.29, 0.57], 100, 1) == [7, 29, 57]
 
 
-@given(
-    st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=8), st.integers(1, 10**6), st.integers(1, 10**5)
-)
+@given(st.lists(st.floats(1e-3, 1.0), min_size=1, max_size=8), st.integers(1, 10**6), st.integers(1, 10**5))
 def test_every_kept_update_is_saved_and_the_first_one_at_or_after_its_share(shares, max_update, interval):
     saved = set(range(interval, max_update + 1, interval)) | {max_update} if max_update < 10**4 else None
     kept = updates_to_keep(shares, max_update, interval)
