@@ -1,5 +1,6 @@
 """``tn_bert``: BERT with segments, pooler, masked-LM head and next-sentence head, under fairseq's contract."""
 
+import argparse
 import logging
 import zlib
 from dataclasses import dataclass, field
@@ -135,6 +136,8 @@ class TnBertModel(BaseFairseqModel):
         super().__init__()
         resolve_sizes(cfg)
         self.cfg = cfg
+        # fairseq 0.12.2's sentence_prediction looks here for regularisers of its own models
+        self.args = argparse.Namespace()
         self.padding_idx = dictionary.pad()
         # set for tasks that impose their own number of positions, see `upgrade_state_dict_named`
         self.accept_fewer_positions = False
