@@ -1,6 +1,7 @@
 """The few differences between releases of fairseq and torch, in one place."""
 
 import argparse
+import codecs
 import collections
 import functools
 import importlib
@@ -16,7 +17,8 @@ def _numpy_scalars() -> list:
     """What a pickled numpy float consists of: a run whose best metric is a correlation stores one."""
     import numpy
 
-    scalars = [numpy.dtype, type(numpy.dtype("float64")), type(numpy.dtype("float32"))]
+    # Python 3 pickles their bytes as text, through this function
+    scalars = [codecs.encode, numpy.dtype, type(numpy.dtype("float64")), type(numpy.dtype("float32"))]
     for name in ("numpy._core.multiarray", "numpy.core.multiarray"):
         try:
             scalars.append(importlib.import_module(name).scalar)

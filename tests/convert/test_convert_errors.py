@@ -180,9 +180,9 @@ def diverge(content):
 
 def other_vocabulary(folder):
     write_bert(folder / "other", shuffle=8)
-    convert_from_hf(folder / "other", folder / "other")
-    (folder / "other/dict.txt").rename(folder / "dict.txt")
-    (folder / "other/hf").rename(folder / "hf2")
+    convert_from_hf(folder / "other", folder / "converted")
+    (folder / "converted/dict.txt").rename(folder / "dict.txt")
+    (folder / "converted/hf").rename(folder / "hf2")
 
 
 @pytest.mark.parametrize(
