@@ -27,7 +27,7 @@ PARTS = [
     "checkpoint",
 ]
 PARTS += ["optimizer", "lr_scheduler"]
-PLACES = {"log_file", "tensorboard_logdir", "save_dir"}
+PLACES = {"user_dir", "log_file", "tensorboard_logdir", "save_dir"}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_yaml_and_command_train_two_steps_with_the_same_configuration(name, serv
     output = tmp_path / "command"
     output.mkdir()
     files = ("--data", data, "--init", init, "--output", output)
-    words = command("--criterion", criterion, "--model", model, "--gpus", 1, *files)
+    words = command("--criterion", criterion, "--model", model, "--gpus", 1, *files, cwd=tmp_path)
     assert "--fp16" in words
     words.remove("--fp16")
     words += flags({"cpu": True, "num_workers": 0, "max_epoch": 2, "log_interval": 1, **SIZES})
@@ -103,6 +103,7 @@ def test_yaml_and_command_train_two_steps_with_the_same_configuration(name, serv
                 RECIPE / "config",
                 "--config-name",
                 name,
+                f"common.user_dir={ROOT / 'fairseq_tn'}",
                 f"task.data={data}",
                 f"checkpoint.finetune_from_model={init}",
                 f"checkpoint.save_dir={tmp_path / 'yaml'}",
@@ -116,7 +117,7 @@ def test_yaml_and_command_train_two_steps_with_the_same_configuration(name, serv
         ),
         "command": ("fairseq-train", words),
     }
-    done = dict(zip(runs, server.run_together(list(runs.values()), cwd=ROOT), strict=True))
+    done = dict(zip(runs, server.run_together(list(runs.values()), cwd=tmp_path), strict=True))
     for run in done.values():
         assert run.code == 0, run.log[-2500:]
         assert run.checkpoint()["optimizer_history"][-1]["num_updates"] == 2
