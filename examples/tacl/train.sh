@@ -16,7 +16,7 @@ memory, 150,000 updates. The command is printed before it runs. Called again, an
   --criterion tacl|mt      TaCL, or the baseline: BERT's own pre-training for as long (default: tacl)
   --gpus N                 GPUs in all (default: those of this machine; 0: train on the CPU)
   --sequences-per-gpu N    most sequences that fit into a GPU's memory at once (default: 32; large: 16)
-  --precision NAME         fp16, bf16 (newer GPUs) or fp32 (default: fp16; on the CPU it is fp32)
+  --precision NAME         fp16 or fp32 (default: fp16; on the CPU it is fp32; for bf16 see the README)
   --as-script              compute the loss as the authors' script does, where it differs from their paper
   --output FOLDER          checkpoints and logs (default: outputs/tacl/CRITERION-MODEL)
   --small                  two cores, some minutes: the quickstart's small model and data (outputs/quickstart),
@@ -106,9 +106,9 @@ if ((gpus == 0)); then
     device=(--cpu)
 else
     case $precision in
-        fp16 | bf16) device=("--$precision") ;;
+        fp16) device=(--fp16) ;;
         fp32) device=() ;;
-        *) fail "--precision $precision: give fp16, bf16 or fp32" ;;
+        *) fail "--precision $precision: give fp16 or fp32; fairseq-train takes bf16 for a TPU" ;;
     esac
 fi
 
