@@ -24,7 +24,8 @@ def runs(tmp_path_factory) -> dict:
         ["--layers", "1", "--width", "32", "--batch", "4", "--length", "32", "--only", "mlm,hc,sr,tacl"]
     )
     found = {}
-    with warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         for run in contestants(args, tmp_path_factory.mktemp("data")):
             batch = run.batch(range(4))
             run.model.to("meta")
