@@ -39,6 +39,7 @@ KEEPING = {
 }
 
 
+@pytest.mark.smoke
 def test_every_update_is_kept_through_the_end_of_an_epoch_and_a_new_start(server, data, tmp_path):
     def run(name, **options):
         options = {**KEEPING, "batch_size": 16, **options}
@@ -63,6 +64,7 @@ def test_every_update_is_kept_through_the_end_of_an_epoch_and_a_new_start(server
         assert all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.smoke
 def test_of_several_processes_one_keeps(server, data, tmp_path):
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
