@@ -199,17 +199,16 @@ class BertPretrainingTask(FairseqTask):
         )
         logger.info("%s: %d sequences from %s", split, len(self.datasets[split]), path)
 
-    def build_model(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model and remember it for :meth:`build_criterion`.
 
         Raises:
             UserError: in a run that trains or validates, the model has too few positions for its sequences
         """
-        model = super().build_model(cfg, *args, **kwargs)
+        model = super().build_model(cfg, from_checkpoint)
         unify_transformer_layers(model)
-        opened = kwargs.get("from_checkpoint", bool(args and args[0]))
         limit = model.max_positions()
-        if not opened and isinstance(limit, int) and limit < self.cfg.tokens_per_sample:
+        if not from_checkpoint and isinstance(limit, int) and limit < self.cfg.tokens_per_sample:
             raise UserError(
                 f"--tokens-per-sample is {self.cfg.tokens_per_sample}, and the model has {limit} positions; "
                 "lower it, or raise --max-positions of a model that is trained from scratch"

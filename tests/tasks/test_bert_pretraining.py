@@ -56,7 +56,8 @@ def setup(folder, groups=None, **task_options):
 
 def test_options_reach_the_data(folder):
     arguments = (
-        "--tokens-per-sample 24 --no-nsp --sample-break-mode eos --mask-prob 0.5 --seed 9 --mask-whole-words --mask-fate-per-word"
+        "--tokens-per-sample 24 --no-nsp --sample-break-mode eos --mask-prob 0.5 --seed 9 --mask-whole-words "
+        "--mask-fate-per-word"
     )
     task = command_line(folder, *arguments.split())
     task.load_dataset("train")
