@@ -162,7 +162,6 @@ def test_a_missing_folder_is_named(tmp_path):
 
 
 def test_tensorboard_files_stand_in_for_a_log(tmp_path):
-    pytest.importorskip("tensorboard")
     from tensorboardX import SummaryWriter
 
     for name, value in (("train_inner", 3.0), ("valid", 4.0)):

@@ -6,8 +6,6 @@ import pytest
 
 from fairseq_tn.cli import main
 
-pytest.importorskip("matplotlib")
-
 EVIL = "<img src=x onerror=alert(1)> & | `c`"
 
 

@@ -103,7 +103,6 @@ def test_unknown_blocks_are_refused():
 
 
 def test_plots_are_inside_the_page_and_beside_the_markdown():
-    pytest.importorskip("matplotlib")
     from fairseq_tn.analysis.plots import similarity_by_layer, training_curves
 
     names = ["one & <two>", "b"]
@@ -138,7 +137,6 @@ def test_plots_are_inside_the_page_and_beside_the_markdown():
 
 
 def test_lines_differ_without_colour():
-    pytest.importorskip("matplotlib")
     from fairseq_tn.analysis.plots import training_curves
 
     names = [f"run {number}" for number in range(8)]
