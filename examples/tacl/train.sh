@@ -64,7 +64,7 @@ root=$(dirname "${BASH_SOURCE[0]}")/../..
 length=256 batch=256 updates=150000 interval=1875 workers=4
 if [[ $small == yes ]]; then
     [[ -z $model ]] || fail "--small has a model of its own: leave --model out"
-    quickstart=$(realpath --relative-to="$PWD" "$root/outputs/quickstart")
+    quickstart=$(realpath -m --relative-to="$PWD" "$root/outputs/quickstart")
     model=small architecture=tn_bert_tiny length=128 batch=32 updates=160 interval=10 workers=1
     : "${data:=$quickstart/data}" "${init:=$quickstart/runs/warm_up/checkpoint_last.pt}" "${fits:=32}"
     [[ -e $data && -e $init ]] || fail "$data or $init is missing: run scripts/quickstart.sh first, or give --data and --init"

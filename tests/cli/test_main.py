@@ -66,7 +66,12 @@ def test_an_interrupted_command_leaves_nothing(tmp_path, number, status):
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
     command = [*COMMAND, "encode", "--tokenizer", vocabulary, pipe, "--output", output, "--workers", "1"]
-    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        list(map(str, command)),
+        stderr=subprocess.DEVNULL,
+        # a shell starts background jobs, this test run perhaps among them, with SIGINT ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     with pipe.open("w") as writer:
         writer.write("word word\n" * 1000)
         writer.flush()

@@ -236,7 +236,8 @@ def test_blocks_without_sentence_pairs(server, arguments, warm):
 
 def test_a_run_that_sees_its_corpus_too_often_is_warned(server, arguments):
     """With one batch an epoch, updates are epochs."""
-    options = {"batch_size": 200, "disable_validation": True, "no_save": True, "log_interval": 50}
+    options = {"batch_size": 2000, "required_batch_size_multiple": 1, "disable_validation": True}
+    options |= {"no_save": True, "log_interval": 50}
     runs = server.run_together(
         [
             ("fairseq-train", arguments("bert_pretraining", f"run{n}", **options, max_update=n))
