@@ -34,6 +34,7 @@ LIBRARIES = {
     "matplotlib": ("analysis", "plots of the report"),
     "tensorboard": ("analysis", "reading and showing TensorBoard logs"),
 }
+NEEDED_EXTRAS = ("", "hf", "analysis")  # of the main job
 TASKS = ("bert_pretraining", "teacher_student")
 CRITERIONS = ("bert_pretraining", "mlm_hard_correction", "mlm_soft_reg", "tacl_contrastive")
 ARCHITECTURES = tuple(f"tn_bert_{size}" for size in ("tiny", "mini", "small", "medium", "base", "large"))
@@ -170,7 +171,7 @@ def _libraries() -> list[Check]:
         version = _version(name)
         remedy = "" if version else f"pip install {name}" + (f", or fairseq_tn[{extra}]" if extra else "")
         value = f"{version or 'missing'} ({purpose})"
-        checks.append(Check("libraries", name, value, remedy, needed=True))
+        checks.append(Check("libraries", name, value, remedy, needed=extra in NEEDED_EXTRAS))
     return checks
 
 
