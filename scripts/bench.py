@@ -4,8 +4,8 @@
     python scripts/bench.py --markdown
     python scripts/bench.py --layers 12 --width 768 --device cuda --precision bf16 --json bench.json
 
-Every round runs one step of each contestant in turn (A B C ... A B C ...), so that whatever else the machine does
-hits all of them alike; what is compared are medians of per-round ratios. A step is what fairseq's trainer does on
+Every round runs one step of each contestant (A B C ... C A B ...), so that whatever else the machine does hits all
+of them alike; what is compared are medians of per-round ratios. A step is what fairseq's trainer does on
 one worker: fetch and collate a batch, forward (for TaCL the teacher's too), backward, then scale, clip and apply
 the gradients. Needs no network and no data: the text is synthetic.
 """
@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import json
 import logging
+import random
 import statistics
 import sys
 import tempfile
@@ -362,10 +363,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 "rounds": [],
             }
         matrix_peak(args)
-        peaks = []
+        peaks, order = [], random.Random(1)
         for number in tqdm(range(args.rounds), desc="rounds", disable=args.rounds < 5):
             peaks.append(matrix_peak(args))
-            for run in runs:
+            # what ran before leaves caches and free memory behind: nobody is always the first
+            for run in order.sample(runs, len(runs)):
                 results[run.name]["rounds"].append(run.step(indices(WARM_UP + number)))
     tokens = args.batch * args.length
     reference = runs[0].name
