@@ -284,8 +284,6 @@ def contestants(args: argparse.Namespace, folder: Path) -> list[Contestant]:
         _name="tn_bert",
         encoder_layers=args.layers,
         encoder_embed_dim=args.width,
-        encoder_ffn_embed_dim=4 * args.width,
-        encoder_attention_heads=max(1, args.width // 64),
         max_positions=args.length,
     )
     write_checkpoint(folder / "teacher.pt", sizes, dictionary)

@@ -214,8 +214,6 @@ def check(args: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
         _name="tn_bert",
         encoder_layers=args.layers,
         encoder_embed_dim=args.width,
-        encoder_ffn_embed_dim=4 * args.width,
-        encoder_attention_heads=max(1, args.width // 64),
         max_positions=args.length,
     )
     write_checkpoint(folder / "model.pt", sizes, dictionary)
