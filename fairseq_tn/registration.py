@@ -4,17 +4,20 @@ import importlib
 
 MODULES = (
     "models.bert",
+    "models.electra",
     "tasks.bert_pretraining",
     "tasks.teacher_student",
     "criterions.bert_pretraining",
     "criterions.mlm_hard_correction",
     "criterions.mlm_soft_reg",
     "criterions.tacl_contrastive",
+    "criterions.electra",
+    "optim.adam",
 )
 
 
 def register_all() -> None:
-    """Import every module that registers a task, a model or a criterion; repeated calls do nothing."""
+    """Import every module that registers a task, a model, a criterion or an optimiser; repeated calls do nothing."""
     # fairseq's own registries must be complete before ours refer to them
     importlib.import_module("fairseq.tasks")
     compat = importlib.import_module("fairseq_tn.compat")

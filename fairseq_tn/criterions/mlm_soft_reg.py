@@ -7,10 +7,10 @@ from fairseq.criterions import register_criterion
 
 from fairseq_tn.criterions.pretraining import (
     NSP_WEIGHT_HELP,
-    SOFT_REG_WEIGHT_HELP,
     PretrainingCriterion,
     PretrainingCriterionConfig,
 )
+from fairseq_tn.criterions.true_negatives import SOFT_REG_WEIGHT_HELP
 from fairseq_tn.errors import UserError
 
 

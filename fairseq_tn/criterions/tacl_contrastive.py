@@ -46,7 +46,7 @@ class TaclContrastiveConfig(PretrainingCriterionConfig):
 class TaclContrastiveCriterion(PretrainingCriterion):
     """TaCL (Eq. 1 and 2): student states at masked positions against the teacher's states of the sequence."""
 
-    cfg: TaclContrastiveConfig
+    weights = (*PretrainingCriterion.weights, "tacl_weight")
 
     def __init__(self, cfg: TaclContrastiveConfig, task: Any):
         if not (math.isfinite(cfg.temperature) and cfg.temperature > 0):

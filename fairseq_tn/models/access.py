@@ -1,10 +1,12 @@
-"""The same questions asked of a ``tn_bert`` model and of fairseq's own ``roberta``."""
+"""The same questions asked of our models and of fairseq's own ``roberta``."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
 from fairseq_tn.models.bert import TnBertModel
+from fairseq_tn.models.electra import TnElectraModel
+from fairseq_tn.models.pretrained import PretrainedModel
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -15,17 +17,26 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def input_embedding(model: nn.Module) -> Tensor:
-    """The V x D input embedding."""
+    """The input embedding: V x D, or V x E where it is narrower than the model."""
     model = unwrap(model)
     encoder: Any = model.encoder
-    return (encoder if isinstance(model, TnBertModel) else encoder.sentence_encoder).embed_tokens.weight
+    return (encoder if isinstance(model, PretrainedModel) else encoder.sentence_encoder).embed_tokens.weight
 
 
-def encode(model: nn.Module, tokens: Tensor) -> Tensor:
-    """The last hidden states (B x T x D) of ``tokens`` (B x T) by the encoder alone, without heads."""
+def encode(model: nn.Module, tokens: Tensor, layout: Tensor | None = None) -> Tensor:
+    """The last hidden states (B x T x D) of ``tokens`` (B x T) by the encoder alone, without heads.
+
+    ``layout`` (B x T) says where separators and padding are, if ``tokens`` does not: with a model's predictions
+    filled in, either can stand anywhere. A ``roberta`` cannot be told; there a predicted padding token is read as
+    an unknown one.
+    """
     model = unwrap(model)
-    if isinstance(model, TnBertModel):
-        return model.encoder(tokens)[0]
+    if isinstance(model, PretrainedModel):
+        return model.encoder(tokens, layout=layout)[0]
+    if layout is not None:
+        dictionary: Any = model.encoder.dictionary  # type: ignore[union-attr]
+        pad, unknown = dictionary.pad(), dictionary.unk()
+        tokens = tokens.masked_fill(tokens.eq(pad) & layout.ne(pad), unknown)
     return model(tokens, features_only=True)[0]
 
 
@@ -44,12 +55,16 @@ def pretraining_outputs(
 
     Returns:
         Masked-LM logits (K x V), last hidden states (B x T x D), next-sentence logits (B x 2); None for what is
-        not wanted or what the model lacks.
+        not wanted or what the model lacks. Of ELECTRA they are the generator's logits and the discriminator's
+        states.
     """
     inner = unwrap(model)
     if isinstance(inner, TnBertModel):
         output, extra = model(**net_input, features_only=not lm, masked_tokens=selected)
         return output if lm else None, extra["features"], extra["nsp_logits"]
+    if isinstance(inner, TnElectraModel):
+        logits = model(**net_input, masked_tokens=selected)[0] if lm else None
+        return logits, encode(model, net_input["src_tokens"]) if states else None, None
     if not lm:
         return None, model(**net_input, features_only=True)[0], None
     logits, extra = model(**net_input, masked_tokens=masked, return_all_hiddens=states)

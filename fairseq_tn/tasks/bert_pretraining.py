@@ -31,6 +31,9 @@ logger = logging.getLogger(__name__)
 # Beyond it a run mostly learns its corpus by heart.
 _MANY_EPOCHS = 100
 
+# leave_unmasked_prob and random_token_prob of models that do not say otherwise
+_BERT_MASKING = (0.1, 0.1)
+
 
 @dataclass
 class BertPretrainingConfig(FairseqDataclass):
@@ -62,13 +65,17 @@ class BertPretrainingConfig(FairseqDataclass):
     mask_prob: float = field(
         default=0.15, metadata={"help": "share of the tokens (special ones excepted) that are predicted"}
     )
-    leave_unmasked_prob: float = field(
-        default=0.1, metadata={"help": "share of the predicted tokens that the model sees unchanged"}
-    )
-    random_token_prob: float = field(
-        default=0.1,
+    leave_unmasked_prob: Optional[float] = field(
+        default=None,
         metadata={
-            "help": "share of the predicted tokens that are replaced by a random one; the rest become <mask>"
+            "help": "share of the predicted tokens that the model sees unchanged (default: 0.1; 0.15 for ELECTRA)"
+        },
+    )
+    random_token_prob: Optional[float] = field(
+        default=None,
+        metadata={
+            "help": "share of the predicted tokens that are replaced by a random one; the rest become <mask> "
+            "(default: 0.1; 0 for ELECTRA)"
         },
     )
     short_seq_prob: float = field(
@@ -144,14 +151,15 @@ class BertPretrainingTask(FairseqTask):
     def masker(self) -> Masker:
         """The masking that the options ask for; made with the first data, so that checkpoints open without."""
         tokens = self.cfg.gpt2_encoder if self.cfg.mask_whole_words else None
+        unmasked, random = getattr(self._model, "masking", _BERT_MASKING)
         return Masker.for_vocabulary(
             self.dictionary.symbols,
             num_special=self.dictionary.nspecial,
             mask_index=self.dictionary.index("<mask>"),
             whole_words=self.cfg.mask_whole_words,
             mask_prob=self.cfg.mask_prob,
-            leave_unmasked_prob=self.cfg.leave_unmasked_prob,
-            random_token_prob=self.cfg.random_token_prob,
+            leave_unmasked_prob=_given(self.cfg.leave_unmasked_prob, unmasked),
+            random_token_prob=_given(self.cfg.random_token_prob, random),
             fate_per_word=self.cfg.mask_fate_per_word,
             gpt2_tokens=None if tokens is None else read_gpt2_tokens(tokens),
         )
@@ -299,6 +307,10 @@ class BertPretrainingTask(FairseqTask):
         except OmegaConfBaseException:
             return default
         return default if value is None else value
+
+
+def _given(value: float | None, default: float) -> float:
+    return default if value is None else value
 
 
 def run_epochs(batches: int, update_freq: Sequence[int], max_update: int, max_epoch: int) -> float:

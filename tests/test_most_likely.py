@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fairseq_tn.criterions.pretraining import most_likely
+from fairseq_tn.losses import most_likely
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
