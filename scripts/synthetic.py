@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 
+from fairseq_tn.convert import bert
 from fairseq_tn.convert.from_hf import fairseq_checkpoint, new_model, task_dictionary
 from fairseq_tn.models.bert import TnBertConfig, resolve_sizes
 from fairseq_tn.synonyms import SynonymTable
@@ -83,5 +84,5 @@ def write_synonyms(path: Path, dictionary: Dictionary, pairs: int, seed: int = 1
 def write_checkpoint(path: Path, cfg: TnBertConfig, dictionary: Dictionary, seed: int = 1) -> None:
     """Write a ``tn_bert`` checkpoint of random weights: a teacher, and a common start of several runs."""
     resolve_sizes(cfg)
-    model = new_model(cfg, dictionary, seed)
-    torch.save(fairseq_checkpoint(model.state_dict(), cfg, path.parent), path)
+    model = new_model(bert, cfg, dictionary, seed)
+    torch.save(fairseq_checkpoint(bert, model.state_dict(), cfg, path.parent), path)

@@ -9,13 +9,13 @@ from fairseq_tn.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     directions = parser.add_subparsers(dest="direction", metavar="DIRECTION", required=True)
 
-    text = "Hugging Face BERT folder -> dict.txt, model.pt (fairseq checkpoint) and hf/ (what to-hf needs)"
+    text = "Hugging Face folder (BERT) -> dict.txt, model.pt (fairseq checkpoint) and hf/ (what to-hf needs)"
     command = directions.add_parser("from-hf", help=text, description=text)
-    command.add_argument("folder", type=Path, metavar="FOLDER", help="a Hugging Face BERT folder on disk")
+    command.add_argument("folder", type=Path, metavar="FOLDER", help="a Hugging Face model's folder on disk")
     command.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="where to write")
     command.add_argument("--seed", type=int, default=1, help="for heads that FOLDER lacks (default: 1)")
 
-    text = "fairseq checkpoint of a tn_bert model -> Hugging Face BERT folder"
+    text = "fairseq checkpoint of tn_bert -> Hugging Face folder"
     command = directions.add_parser("to-hf", help=text, description=text)
     command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pt file of fairseq-train")
     command.add_argument("--dict", type=Path, required=True, metavar="dict.txt", help="its vocabulary")
@@ -28,10 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--architecture",
-        choices=("BertForPreTraining", "BertForMaskedLM", "BertModel"),
-        default="BertForPreTraining",
-        help="which heads to write (default: BertForPreTraining, all of them; transformers lists those that the "
-        "class which loads them has no use for)",
+        metavar="CLASS",
+        help="class of transformers to write, which says which heads: BertForPreTraining, BertForMaskedLM or BertModel "
+        "(default: all heads; transformers lists those that the class which loads them has no use for)",
     )
     command.add_argument(
         "--dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="default: float32"
@@ -71,7 +70,7 @@ def _to_hf(args: argparse.Namespace) -> None:
     done = convert_to_hf(args.checkpoint, args.dict, args.output, args.like, args.architecture, args.dtype)
     _report(
         done.notes,
-        f"{done.parameters:,} parameters written to {args.output} ({args.architecture}, {args.dtype}); "
+        f"{done.parameters:,} parameters written to {args.output} ({done.architecture}, {args.dtype}); "
         "read again, they give the checkpoint's outputs",
     )
 

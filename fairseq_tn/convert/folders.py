@@ -25,6 +25,9 @@ WEIGHT_FILES = (
 TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",

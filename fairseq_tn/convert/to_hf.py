@@ -1,7 +1,6 @@
-"""From a fairseq checkpoint of ours to a Hugging Face BERT folder."""
+"""From a fairseq checkpoint to a Hugging Face folder."""
 
 import argparse
-import dataclasses
 import json
 import zipfile
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_tn.convert.bert import ARCHITECTURES, command_line, hugging_face_config, to_hugging_face
 from fairseq_tn.convert.folders import (
     CONFIG_FILE,
     SAFETENSORS_FILE,
@@ -28,14 +26,16 @@ from fairseq_tn.convert.from_hf import (
     new_model,
     task_dictionary,
 )
-from fairseq_tn.data.vocabulary import HuggingFaceVocabulary
+from fairseq_tn.convert.kinds import Kind, kind_of_architecture, kind_of_checkpoint
+from fairseq_tn.convert.tensors import to_hugging_face
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_folder
-from fairseq_tn.models.bert import SIZES, TnBertConfig, TnBertModel
 from fairseq_tn.synonyms.vocabularies import read_symbols
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _HEAD = "classification_heads."
+# in every dictionary of fairseq
+PAD, EOS = 1, 2
 
 
 def find_like(checkpoint: Path, dict_file: Path) -> Path:
@@ -54,7 +54,7 @@ def convert_to_hf(
     dict_file: str | Path,
     output: str | Path,
     like: str | Path | None = None,
-    architecture: str = "BertForPreTraining",
+    architecture: str | None = None,
     dtype: str = "float32",
 ) -> Conversion:
     """Write the model of a fairseq checkpoint as the Hugging Face folder ``output``.
@@ -62,41 +62,42 @@ def convert_to_hf(
     The written folder is read again and must give the same tensors and the same outputs as the checkpoint.
 
     Args:
-        checkpoint: a checkpoint of a ``tn_bert`` model.
+        checkpoint: a checkpoint of one of the models in :mod:`fairseq_tn.convert.kinds`.
         dict_file: the ``dict.txt`` that it was trained with.
         output: replaced if it exists.
         like: folder with the tokenizer and the configuration; default: see :func:`find_like`.
-        architecture: which heads to write, one of ``ARCHITECTURES``.
+        architecture: class of transformers to write, which says which heads; default: the model's first.
         dtype: type of the written weights, one of ``DTYPES``.
 
     Raises UserError, and writes nothing, if anything does not fit.
     """
     checkpoint, dict_file, output = Path(checkpoint), Path(dict_file), Path(output)
-    if architecture not in ARCHITECTURES:
-        raise UserError(f"unknown architecture {architecture}; choose one of {', '.join(ARCHITECTURES)}")
+    if architecture is not None:
+        kind_of_architecture(architecture)
     if output.exists() and not output.is_dir():
         raise UserError(f"--output {output} is a file; name a folder")
-    state, cfg = read_checkpoint(checkpoint)
+    kind, state, cfg = read_checkpoint(checkpoint)
+    architecture = architecture or next(iter(kind.ARCHITECTURES))
+    if architecture not in kind.ARCHITECTURES:
+        raise UserError(
+            f"{checkpoint} is a checkpoint of {kind.MODELS}, which cannot be written as {architecture}; choose "
+            f"one of {', '.join(kind.ARCHITECTURES)}"
+        )
     symbols = [*read_symbols(dict_file), "<mask>"]
     like = find_like(checkpoint, dict_file) if like is None else Path(like)
     if output.exists() and output.samefile(like):
         raise UserError(
             f"--output {output} is the folder that tokenizer and configuration come from; name another"
         )
-    vocabulary = HuggingFaceVocabulary.load(like)
+    vocabulary = kind.load_vocabulary(like)
     if vocabulary.symbols() != symbols:
         raise UserError(
             f"the tokenizer in {like} does not have the vocabulary of {dict_file} ({len(vocabulary)} and "
             f"{len(symbols)} tokens); give --like FOLDER with the model's own tokenizer"
         )
-    model = new_model(cfg, task_dictionary(dict_file))
-    rows = len(state["encoder.embed_tokens.weight"])
-    digest = state.get("vocabulary_digest")
-    if rows != len(symbols) or digest is None or not torch.equal(digest, model.vocabulary_digest):
-        raise UserError(
-            f"{dict_file} is not the vocabulary of {checkpoint} ({len(symbols)} and {rows} symbols); give "
-            "--dict with the dict.txt that the model was trained with"
-        )
+    model = new_model(kind, cfg, task_dictionary(dict_file))
+    table = kind.tensor_table(cfg)
+    _check_vocabulary(model, state, table.embedding, dict_file, checkpoint)
     notes = _drop_heads(state, checkpoint)
     # the reference holds the numbers that are written, so that the comparison below can be exact
     state = {k: v.to(DTYPES[dtype]).float() if v.is_floating_point() else v for k, v in state.items()}
@@ -106,18 +107,18 @@ def convert_to_hf(
                 f"the tensor {name} of {checkpoint} holds infinite or undefined numbers in {dtype}; take a "
                 "checkpoint from before the training diverged, or another --dtype"
             )
-    _load(model, state, checkpoint)
-    tensors = to_hugging_face(
-        model.state_dict(), model.cfg.encoder_layers or 0, vocabulary.fairseq_to_hf(), architecture
+    _load(model, state, kind, checkpoint)
+    plain = to_hugging_face(
+        model.state_dict(), table, vocabulary.fairseq_to_hf(), kind.ARCHITECTURES[architecture]
     )
-    config = hugging_face_config(
-        cfg=model.cfg,
-        vocabulary_size=len(vocabulary),
-        pad=vocabulary.tokens.index(vocabulary.specials["pad"]),
+    config = kind.hugging_face_config(
+        cfg=cfg,
+        vocabulary=vocabulary,
         architecture=architecture,
         dtype=dtype,
         like=read_config(like) if (like / CONFIG_FILE).is_file() else {},
     )
+    tensors = kind.full_tensors(plain, architecture)
     with atomic_folder(output) as temporary:
         (temporary / CONFIG_FILE).write_text(
             json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8"
@@ -126,22 +127,23 @@ def convert_to_hf(
         write_tensors(
             temporary / SAFETENSORS_FILE, {name: value.to(DTYPES[dtype]) for name, value in tensors.items()}
         )
-        _compare(model, temporary, checkpoint)
+        _compare(model, kind, temporary, checkpoint)
         written = {path.name for path in temporary.iterdir()}
     for name in {*WEIGHT_FILES, *TOKENIZER_FILES} - written:
         # left by an earlier export of another model; loaders would mix it with this one
         (output / name).unlink(missing_ok=True)
     return Conversion(
-        options=command_line(model.cfg),
+        options=kind.command_line(cfg),
         notes=notes,
         parameters=sum(value.numel() for value in tensors.values()),
+        architecture=config["architectures"][0],
     )
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], TnBertConfig]:
-    """The tensors and the configuration of a checkpoint of a ``tn_bert`` model, on the CPU.
+def read_checkpoint(path: Path) -> tuple[Kind, dict[str, Tensor], Any]:
+    """The kind, the tensors and the configuration of a checkpoint, on the CPU, old names brought up to date.
 
-    Raises UserError for a file that is missing, damaged or of another model.
+    Raises UserError for a file that is missing, damaged or of an unknown model.
     """
     try:
         # mapped, since two thirds of a checkpoint are the optimiser's state, which nobody reads here
@@ -155,30 +157,34 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], TnBertConfig]:
         ) from None
     if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
         raise UserError(f"{path} is no fairseq checkpoint; give a .pt file of fairseq-train")
-    settings = _as_dict(content.get("cfg")).get("model") or content.get("args")
-    options = _as_dict(settings)
-    name = options.get("_name") or options.get("arch")
-    if name != "tn_bert" and name not in SIZES:
-        raise UserError(
-            f"{path} is a checkpoint of the model {name}; only tn_bert ({', '.join(SIZES)}) can be written as "
-            "a Hugging Face BERT"
-        )
-    known = {field.name for field in dataclasses.fields(TnBertConfig)} - {"_name"}
-    cfg = TnBertConfig(**{key: value for key, value in options.items() if key in known})
-    cfg._name = name
+    # checkpoints of fairseq before 0.10 have no cfg
+    options = _as_dict(_as_dict(content.get("cfg")).get("model") or content.get("args"))
+    options["_name"] = options.get("_name") or options.get("arch")
+    kind = kind_of_checkpoint(options["_name"], path)
     state = dict(content["model"])
-    positions = state.get("encoder.embed_positions.weight")
-    if positions is None or "encoder.embed_tokens.weight" not in state:
-        raise UserError(f"{path} names the model {name}, but lacks its tensors; give a complete checkpoint")
-    # fine-tuning tasks overwrite the option
-    cfg.max_positions = len(positions)
-    return state, cfg
+    return kind, state, kind.checkpoint_config(options, state, path)
 
 
 def _as_dict(settings: Any) -> dict[str, Any]:
     if isinstance(settings, argparse.Namespace):
-        return vars(settings)
+        return dict(vars(settings))
     return dict(settings) if isinstance(settings, Mapping) else {}
+
+
+def _check_vocabulary(
+    model: Any, state: Mapping[str, Tensor], embedding: str, dict_file: Path, checkpoint: Path
+) -> None:
+    """Refuse a dictionary of another length than the tensor ``embedding`` has, or of another digest."""
+    if embedding not in state:
+        raise UserError(f"{checkpoint} lacks the tensor {embedding}; give a complete checkpoint")
+    rows, own = len(state[embedding]), model.state_dict()
+    digest = state.get("vocabulary_digest")
+    same = digest is not None and torch.equal(digest, own.get("vocabulary_digest", digest))
+    if rows != len(own[embedding]) or ("vocabulary_digest" in own and not same):
+        raise UserError(
+            f"{dict_file} is not the vocabulary of {checkpoint} ({len(own[embedding])} and {rows} symbols); give "
+            "--dict with the dict.txt that the model was trained with"
+        )
 
 
 def _drop_heads(state: dict[str, Tensor], checkpoint: Path) -> list[str]:
@@ -189,11 +195,11 @@ def _drop_heads(state: dict[str, Tensor], checkpoint: Path) -> list[str]:
     return [f"the classification head {name} of {checkpoint} is left out" for name in names]
 
 
-def _load(model: TnBertModel, state: dict[str, Tensor], checkpoint: Path) -> None:
+def _load(model: Any, state: dict[str, Tensor], kind: Kind, checkpoint: Path) -> None:
     strange = sorted(set(state) ^ set(model.state_dict()))
     if strange:
         verb = "holds" if strange[0] in state else "lacks"
-        raise UserError(f"{checkpoint} {verb} the tensor {strange[0]}; is it a checkpoint of tn_bert?")
+        raise UserError(f"{checkpoint} {verb} the tensor {strange[0]}; is it a checkpoint of {kind.MODELS}?")
     try:
         model.load_state_dict(state)
     except UserError:
@@ -205,38 +211,34 @@ def _load(model: TnBertModel, state: dict[str, Tensor], checkpoint: Path) -> Non
 
 
 @torch.no_grad()
-def _compare(model: TnBertModel, folder: Path, checkpoint: Path) -> None:
+def _compare(model: Any, kind: Kind, folder: Path, checkpoint: Path) -> None:
     """Read ``folder`` again and refuse it unless tensors and outputs are those of ``model``."""
     again = load_hugging_face(folder)
     ours, theirs = model.state_dict(), again.model.state_dict()
     for name, value in ours.items():
         if not name.startswith(tuple(again.missing)) and not torch.equal(value, theirs[name]):
             raise UserError(f"the written tensor {name} differs from that of {checkpoint}; nothing is kept")
-    tokens = _random_pairs(model)
-    expected, expected_extra = model(tokens)
-    logits, extra = again.model(tokens)
-    outputs = {"hidden states": (expected_extra["features"], extra["features"])}
-    if "lm_head." not in again.missing:
-        outputs["masked-LM logits"] = expected, logits
-    if "nsp_head." not in again.missing:
-        outputs["next-sentence logits"] = expected_extra["nsp_logits"], extra["nsp_logits"]
-    for what, (one, other) in outputs.items():
-        difference = (one - other).abs().max().item()
+    table = kind.tensor_table(again.cfg)
+    tokens = _random_pairs(len(ours[table.embedding]), model.max_positions())
+    expected, found = kind.outputs(model, tokens), kind.outputs(again.model, tokens)
+    for part, value in expected.items():
+        if part in again.missing:
+            continue
+        difference = (value - found[part]).abs().max().item()
         if not difference <= 1e-5:  # a NaN is refused as well
             raise UserError(
-                f"the {what} of the written model differ from those of {checkpoint} by {difference:.1e}; "
-                "nothing is kept"
+                f"the outputs of the written {table.heads.get(part, 'encoder')} differ from those of {checkpoint} "
+                f"by {difference:.1e}; nothing is kept"
             )
 
 
-def _random_pairs(model: TnBertModel) -> Tensor:
+def _random_pairs(vocabulary_size: int, max_positions: int) -> Tensor:
     """Four sequences of random tokens (B x T), of different lengths, each with two segments."""
-    longest = min(32, model.max_positions())
-    encoder = model.encoder
+    longest = min(32, max_positions)
     generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(encoder.embed_tokens.num_embeddings, (4, longest), generator=generator)
-    tokens[tokens == encoder.pad] = encoder.eos
-    tokens[:, longest // 2] = encoder.eos
+    tokens = torch.randint(vocabulary_size, (4, longest), generator=generator)
+    tokens[tokens == PAD] = EOS
+    tokens[:, longest // 2] = EOS
     for row, sequence in enumerate(tokens):
-        sequence[longest - row * longest // 6 :] = encoder.pad
+        sequence[longest - row * longest // 6 :] = PAD
     return tokens

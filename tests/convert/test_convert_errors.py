@@ -88,7 +88,10 @@ DENSE = "cls.predictions.transform.dense.weight"
         ),
         (lambda folder: (folder / "config.json").write_text("[1]"), ["config.json", "JSON object"]),
         (lambda folder: (folder / "config.json").write_bytes(b"\xff{}"), ["config.json", "UTF-8"]),
-        (set_config(model_type="roberta"), ["config.json", "model_type", "roberta"]),
+        (
+            set_config(model_type="distilbert"),
+            ["config.json", "model_type", "distilbert", "supported are bert"],
+        ),
         (set_config(position_embedding_type="relative_key"), ["position_embedding_type", "relative_key"]),
         (set_config(is_decoder=True), ["is_decoder"]),
         (set_config(add_cross_attention=True), ["add_cross_attention"]),
@@ -171,7 +174,7 @@ def edit_checkpoint(change):
 
 
 def set_model_name(content):
-    content["cfg"]["model"]["_name"] = "roberta_base"
+    content["cfg"]["model"]["_name"] = "transformer_lm"
 
 
 def diverge(content):
@@ -192,7 +195,7 @@ def other_vocabulary(folder):
         (truncate("model.pt"), ["model.pt", "damaged"]),
         (lambda folder: torch.save({"a": torch.ones(1)}, folder / "model.pt"), ["no fairseq checkpoint"]),
         (lambda folder: torch.save({"model": {}, "x": Code()}, folder / "model.pt"), ["model.pt", "damaged"]),
-        (edit_checkpoint(set_model_name), ["roberta_base", "tn_bert"]),
+        (edit_checkpoint(set_model_name), ["transformer_lm", "tn_bert"]),
         (edit_checkpoint(lambda content: content["model"].pop("pooler.bias")), ["lacks", "pooler.bias"]),
         (edit_checkpoint(lambda content: content["model"].update(extra=torch.ones(1))), ["holds", "extra"]),
         (edit_checkpoint(diverge), ["encoder.layers.0.fc1.bias", "diverged"]),

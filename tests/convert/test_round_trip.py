@@ -293,7 +293,7 @@ def test_the_printed_options_build_the_model_of_the_checkpoint(tmp_path, unusual
     args = options.parse_args_and_arch(parser, [str(tmp_path), *done.options])
     cfg = convert_namespace_to_omegaconf(args).model
     model = TnBertModel.build_model(cfg, Task(task_dictionary(tmp_path / "fairseq/dict.txt")))
-    state, saved = read_checkpoint(tmp_path / "fairseq/model.pt")
+    _, state, saved = read_checkpoint(tmp_path / "fairseq/model.pt")
     model.load_state_dict(state)
     for field in ("encoder_ffn_embed_dim", "dropout", "attention_dropout", "activation_fn", "max_positions"):
         assert getattr(model.cfg, field) == getattr(saved, field)
@@ -307,8 +307,8 @@ def test_fairseq_opens_the_checkpoint_without_binarised_data(hf_folder, tmp_path
         [str(tmp_path / "fairseq/model.pt")], arg_overrides={"data": str(tmp_path / "data")}
     )
     assert cfg.model.encoder_embed_dim == 24
-    state, saved = read_checkpoint(tmp_path / "fairseq/model.pt")
-    expected = new_model(saved, task.source_dictionary)
+    kind, state, saved = read_checkpoint(tmp_path / "fairseq/model.pt")
+    expected = new_model(kind, saved, task.source_dictionary)
     expected.load_state_dict(state)
     tokens = torch.randint(4, 60, (2, 9))
     assert torch.equal(model.eval()(tokens)[0], expected(tokens)[0])
