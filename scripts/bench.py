@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure training steps of MLM, HC, SR and TaCL beside fairseq's own and beside transformers with full logits.
+"""Measure training steps of MLM, HC, SR, TaCL and ELECTRA beside fairseq's own and beside transformers with full logits.
 
     python scripts/bench.py --markdown
     python scripts/bench.py --layers 12 --width 768 --device cuda --precision bf16 --json bench.json
@@ -305,6 +305,21 @@ def contestants(args: argparse.Namespace, folder: Path) -> list[Contestant]:
         "sr": lambda name: fairseq_contestant(
             name, "MLM with SR", args, [*ours, "bert_pretraining", "--criterion", "mlm_soft_reg"]
         ),
+        "sr-sentence": lambda name: fairseq_contestant(
+            name,
+            "MLM with SR of sentences",
+            args,
+            [*ours, "bert_pretraining", "--criterion", "mlm_soft_reg", "--soft-reg-level", "sentence"],
+        ),
+        "electra": lambda name: fairseq_contestant(
+            name,
+            "ELECTRA, generator 1/4",
+            args,
+            [
+                *(*common, "--arch", "tn_electra_small", "--embedding-dim", args.width, "--no-nsp"),
+                *("--task", "bert_pretraining", "--criterion", "electra"),
+            ],
+        ),
         "tacl": lambda name: fairseq_contestant(
             name, "TaCL", args, [*ours, "teacher_student", "--criterion", "tacl_contrastive", *teacher]
         ),
@@ -471,7 +486,7 @@ def plain(table: str) -> str:
     return "\n".join(lines).rstrip()
 
 
-NAMES = ("mlm", "hc", "sr", "tacl", "fairseq", "hf-mlm", "hf-tacl")
+NAMES = ("mlm", "hc", "sr", "sr-sentence", "electra", "tacl", "fairseq", "hf-mlm", "hf-tacl")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -34,7 +34,7 @@ MEASURES = (
         "low",
         3,
         "Masked language modelling: how surprised the model is by the right token, averaged over all selected "
-        "positions, corrected ones included.",
+        "positions, corrected ones included. Of ELECTRA it is the generator's.",
     ),
     Measure(
         "mlm_acc",
@@ -56,6 +56,29 @@ MEASURES = (
         "high",
         2,
         "How often the model tells a following segment from one of another document; guessing gives 50 %.",
+    ),
+    Measure(
+        "disc_loss",
+        "Disc. loss (bits)",
+        "low",
+        3,
+        "ELECTRA's discriminator: surprise at whether a token of the sequence is one that the generator drew; it "
+        "depends on how well the generator imitates.",
+    ),
+    Measure(
+        "disc_acc",
+        "Disc. acc. (%)",
+        "high",
+        2,
+        'How often the discriminator is right; always answering "original" gives the share of unchanged tokens, '
+        "some 90 %.",
+    ),
+    Measure(
+        "disc_bacc",
+        "Disc. balanced acc. (%)",
+        "high",
+        2,
+        "Mean of the discriminator's accuracies on replaced and on original tokens; guessing gives 50 %.",
     ),
     Measure(
         "tacl_loss",

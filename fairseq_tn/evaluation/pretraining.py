@@ -20,9 +20,10 @@ import fairseq_tn
 from fairseq_tn.analysis.environment import machine, versions
 from fairseq_tn.analysis.self_similarity import self_similarity_of_layers
 from fairseq_tn.errors import CheckpointMismatch, UserError
-from fairseq_tn.losses import masked_lm_loss, token_contrastive_loss
-from fairseq_tn.models.access import encode, input_embedding, pretraining_outputs
-from fairseq_tn.models.bert import TnBertModel
+from fairseq_tn.losses import masked_lm_loss, replaced_token_loss, token_contrastive_loss
+from fairseq_tn.models.access import encode, pretraining_outputs, state_width
+from fairseq_tn.models.electra import TnElectraModel
+from fairseq_tn.models.pretrained import PretrainedModel
 from fairseq_tn.synonyms.table import SynonymTable
 from fairseq_tn.synonyms.vocabularies import MASK, detect_style
 
@@ -47,6 +48,9 @@ class Scores:
     mlm_acc: float | None = None
     nsp_loss: float | None = None
     nsp_acc: float | None = None
+    disc_loss: float | None = None
+    disc_acc: float | None = None
+    disc_bacc: float | None = None
     tacl_loss: float | None = None
     tacl_acc: float | None = None
     hc_pred: float | None = None
@@ -104,7 +108,7 @@ def evaluate(
 
     Args:
         data: folder of ``fairseq-preprocess``.
-        checkpoints: name -> fairseq checkpoint of a ``tn_bert`` model or fairseq's ``roberta``.
+        checkpoints: name -> fairseq checkpoint of a ``tn_bert`` or ``tn_electra`` model or fairseq's ``roberta``.
         synonyms: synonym table, for ``hc_pred``, ``hc_seq`` and the examples.
         teacher: checkpoint whose last states are TaCL's targets, for ``tacl_loss`` and ``tacl_acc``.
         split: name of the split; not ``train``, whose masks change from epoch to epoch.
@@ -273,7 +277,7 @@ def _load(path: Path, task: Any, device: torch.device) -> nn.Module:
 
 
 def _check_widths(model: nn.Module, teacher: nn.Module, path: Path, teacher_path: Path) -> None:
-    widths = [input_embedding(m).size(1) for m in (model, teacher)]
+    widths = [state_width(m) for m in (model, teacher)]
     if widths[0] != widths[1]:
         raise UserError(
             f"--teacher {teacher_path} is {widths[1]} wide, {path} {widths[0]}: their states cannot be compared"
@@ -284,7 +288,7 @@ def _all_layers(model: Any, tokens: Tensor) -> list[Tensor]:
     """States of each layer (B x T x D), the embeddings first."""
     last, extra = model(src_tokens=tokens, features_only=True, return_all_hiddens=True)
     states = extra["inner_states"]
-    if not isinstance(model, TnBertModel):  # fairseq's encoders give T x B x D
+    if not isinstance(model, PretrainedModel):  # fairseq's encoders give T x B x D
         states = [layer.transpose(0, 1) for layer in states]
     # of pre-norm encoders the last inner state lacks the final LayerNorm, the output has it
     return [*states[:-1], last]
@@ -333,6 +337,10 @@ def _evaluate_model(
             "mlm_correct",
             "nsp_loss",
             "nsp_correct",
+            "disc_loss",
+            "disc_correct",
+            "replaced",
+            "found",
             "tacl_loss",
             "tacl_correct",
             "corrected",
@@ -358,6 +366,8 @@ def _evaluate_model(
             labels = batch["sentence_target"]
             total["nsp_loss"] += F.cross_entropy(nsp_logits.double(), labels, reduction="sum").item()
             total["nsp_correct"] += nsp_logits.argmax(-1).eq(labels).sum().item()
+        if isinstance(model, TnElectraModel):
+            _add_discriminator(total, model, batch, valid)
         if table is not None:
             corrected = table.contains(gold, predicted)
             rows, columns = chosen.nonzero(as_tuple=True)
@@ -406,6 +416,13 @@ def _evaluate_model(
     if nsp:
         scores.nsp_loss = mean("nsp_loss", sequences, _BITS)
         scores.nsp_acc = mean("nsp_correct", sequences, 100)
+    if isinstance(model, TnElectraModel):
+        scores.disc_loss = mean("disc_loss", tokens, _BITS)
+        scores.disc_acc = mean("disc_correct", tokens, 100)
+        recall = mean("found", total["replaced"], 100)
+        right = total["disc_correct"] - total["found"]
+        if recall is not None:
+            scores.disc_bacc = (recall + 100 * right / (tokens - total["replaced"])) / 2
     if teacher is not None:
         scores.tacl_loss = mean("tacl_loss", positions, _BITS)
         scores.tacl_acc = mean("tacl_correct", positions, 100)
@@ -415,6 +432,23 @@ def _evaluate_model(
     if isinstance(similarity, Tensor) and sequences > single:
         scores.self_similarity = (similarity / (sequences - single)).tolist()
     return scores, found
+
+
+def _add_discriminator(
+    total: dict[str, float], model: TnElectraModel, batch: dict[str, Any], valid: Tensor
+) -> None:
+    """Add what the discriminator makes of tokens drawn from the generator, the same ones in every evaluation."""
+    source, selected = batch["source"], batch["selected"]
+    with torch.random.fork_rng(devices=[source.device] if source.is_cuda else []):
+        torch.manual_seed(int(batch["id"][0]))
+        _, extra = model(**batch["net_input"], masked_tokens=selected, source=source)
+    drawn = source.reshape(-1).index_copy(0, selected, extra["sampled"]).view_as(source)
+    replaced, logits = drawn.ne(source), extra["discriminator_logits"]
+    found = logits > 0
+    total["disc_loss"] += replaced_token_loss(logits, replaced, valid).item()
+    total["disc_correct"] += (found.eq(replaced) & valid).sum().item()
+    total["replaced"] += replaced.sum().item()
+    total["found"] += (found & replaced).sum().item()
 
 
 def _examples(

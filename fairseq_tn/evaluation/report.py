@@ -40,7 +40,12 @@ CURVES = {
     "nsp_acc": ("Next sentence: accuracy", "nsp_acc (%)"),
     "tacl_loss": ("TaCL: loss", "tacl_loss (bits)"),
     "tacl_acc": ("TaCL: accuracy", "tacl_acc (%)"),
-    "sr_loss": ("Soft regularisation", "sr_loss (1 - cosine)"),
+    "gen_loss": ("Generator: loss", "gen_loss (bits)"),
+    "gen_acc": ("Generator: accuracy", "gen_acc (%)"),
+    "disc_loss": ("Discriminator: loss", "disc_loss (bits)"),
+    "disc_acc": ("Discriminator: accuracy", "disc_acc (%)"),
+    "disc_bacc": ("Discriminator: balanced accuracy", "disc_bacc (%)"),
+    "sr_loss": ("Soft regularisation", "sr_loss (1 - cosine; sentence level: bits)"),
     "hc_pred": ("Hard correction: wrong predictions corrected", "hc_pred (%)"),
     "hc_seq": ("Hard correction: sequences touched", "hc_seq (%)"),
 }

@@ -23,6 +23,14 @@ def input_embedding(model: nn.Module) -> Tensor:
     return (encoder if isinstance(model, PretrainedModel) else encoder.sentence_encoder).embed_tokens.weight
 
 
+def state_width(model: nn.Module) -> int:
+    """The width of the hidden states that :func:`encode` gives."""
+    model = unwrap(model)
+    if isinstance(model, PretrainedModel):
+        return model.cfg.encoder_embed_dim
+    return input_embedding(model).size(1)
+
+
 def encode(model: nn.Module, tokens: Tensor, layout: Tensor | None = None) -> Tensor:
     """The last hidden states (B x T x D) of ``tokens`` (B x T) by the encoder alone, without heads.
 

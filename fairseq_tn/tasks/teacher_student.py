@@ -15,7 +15,7 @@ from torch import nn
 from fairseq_tn.checkpoints import check_checkpoint
 from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.errors import CheckpointMismatch, UserError
-from fairseq_tn.models.access import encode, input_embedding
+from fairseq_tn.models.access import encode, state_width
 from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig, BertPretrainingTask
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class TeacherStudentTask(BertPretrainingTask):
         if self._teacher is None:
             self._teacher = self._load_teacher()
         if self._model is not None:
-            teacher, student = input_embedding(self._teacher).size(1), input_embedding(self._model).size(1)
+            teacher, student = state_width(self._teacher), state_width(self._model)
             if teacher != student:
                 raise UserError(
                     f"the teacher {self._teacher_path} is {teacher} wide and the student {student}; "

@@ -48,7 +48,9 @@ def measured(tmp_path_factory) -> tuple[dict, str]:
 
 def test_bench_measures_every_contestant(measured):
     report, printed = measured
-    assert list(report["contestants"]) == ["mlm", "hc", "sr", "tacl", "fairseq", "hf-mlm", "hf-tacl"]
+    assert list(report["contestants"]) == [
+        *("mlm", "hc", "sr", "sr-sentence", "electra", "tacl", "fairseq", "hf-mlm", "hf-tacl")
+    ]
     for result in report["contestants"].values():
         assert len(result["rounds"]) == 2
         assert all(result[part] > 0 for part in ("data", "forward", "backward", "optimiser"))
