@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure training steps of MLM, HC, SR, TaCL and ELECTRA beside fairseq's own and beside transformers with full logits.
+"""Measure training steps of MLM, HC, SR, TaCL and ELECTRA beside fairseq's own and transformers with full logits.
 
     python scripts/bench.py --markdown
     python scripts/bench.py --layers 12 --width 768 --device cuda --precision bf16 --json bench.json
