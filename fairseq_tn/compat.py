@@ -6,7 +6,9 @@ import collections
 import functools
 import importlib
 import os
+import re
 import typing
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -64,6 +66,12 @@ def let_hydra_pass_errors() -> None:
 _COPIES = tuple(
     f"{part}_{kind}" for part in ("in_proj", "out_proj", "fc1", "fc2") for kind in ("weight", "bias")
 )
+
+
+def without_layer_copies(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A state without the second copies of layers' parameters that 0.12.2 puts into its checkpoints."""
+    copy = re.compile(rf".*\.layers\.\d+\.({'|'.join(_COPIES)})")
+    return {name: value for name, value in state.items() if not copy.fullmatch(name)}
 
 
 def _drop_copies(state_dict: dict[str, Any], prefix: str, *unused: Any) -> None:

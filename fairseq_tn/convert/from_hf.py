@@ -11,6 +11,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fairseq_tn.compat import without_layer_copies
 from fairseq_tn.convert.folders import CONFIG_FILE, copy_tokenizer, read_config, read_tensors
 from fairseq_tn.convert.kinds import Kind, kind_of_config
 from fairseq_tn.convert.tensors import missing_heads, to_fairseq
@@ -139,7 +140,9 @@ def convert_from_hf(folder: str | Path, output: str | Path, seed: int = 1) -> Co
         original.mkdir()
         shutil.copyfile(folder / CONFIG_FILE, original / CONFIG_FILE)
         copy_tokenizer(folder, original)
-        checkpoint = fairseq_checkpoint(source.kind, source.model.state_dict(), source.cfg, output)
+        checkpoint = fairseq_checkpoint(
+            source.kind, without_layer_copies(source.model.state_dict()), source.cfg, output
+        )
         try:
             torch.save(checkpoint, temporary / CHECKPOINT_FILE)
         except RuntimeError as error:  # torch's writer does not say what went wrong

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fairseq_tn.convert import bert
+from fairseq_tn.convert import bert, roberta
 from fairseq_tn.convert.tensors import TensorTable
 from fairseq_tn.data.vocabulary import HuggingFaceVocabulary
 from fairseq_tn.errors import UserError
@@ -85,8 +85,12 @@ class Kind(Protocol):
 
 
 # model_type of config.json -> the beginning of the names of transformers' classes, the module
-_MODEL_TYPES: dict[str, tuple[str, Kind]] = {"bert": ("Bert", bert)}
-KINDS: tuple[Kind, ...] = (bert,)
+_MODEL_TYPES: dict[str, tuple[str, Kind]] = {
+    "bert": ("Bert", bert),
+    "roberta": ("Roberta", roberta),
+    "xlm-roberta": ("XLMRoberta", roberta),
+}
+KINDS: tuple[Kind, ...] = (bert, roberta)
 
 
 def kind_of_config(config: Mapping[str, Any], source: Path) -> Kind:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairseq_tn.compat import without_layer_copies
 from fairseq_tn.convert.folders import (
     CONFIG_FILE,
     SAFETENSORS_FILE,
@@ -161,7 +162,7 @@ def read_checkpoint(path: Path) -> tuple[Kind, dict[str, Tensor], Any]:
     options = _as_dict(_as_dict(content.get("cfg")).get("model") or content.get("args"))
     options["_name"] = options.get("_name") or options.get("arch")
     kind = kind_of_checkpoint(options["_name"], path)
-    state = dict(content["model"])
+    state = without_layer_copies(content["model"])
     return kind, state, kind.checkpoint_config(options, state, path)
 
 
@@ -196,7 +197,7 @@ def _drop_heads(state: dict[str, Tensor], checkpoint: Path) -> list[str]:
 
 
 def _load(model: Any, state: dict[str, Tensor], kind: Kind, checkpoint: Path) -> None:
-    strange = sorted(set(state) ^ set(model.state_dict()))
+    strange = sorted(set(state) ^ set(without_layer_copies(model.state_dict())))
     if strange:
         verb = "holds" if strange[0] in state else "lacks"
         raise UserError(f"{checkpoint} {verb} the tensor {strange[0]}; is it a checkpoint of {kind.MODELS}?")

@@ -7,7 +7,7 @@ tokens are the same, and so is their number.
 import dataclasses
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +99,7 @@ class HuggingFaceVocabulary:
                 f"{folder / 'tokenizer_config.json'}: {config['tokenizer_class']} splits words with a "
                 "dictionary of its own, which is not supported"
             )
-        specials = dict(BERT_SPECIALS)
-        named = _read_if_there(folder / "special_tokens_map.json")
-        for settings in (named, config):
-            for role in ROLES:
-                value = settings.get(f"{role}_token")
-                value = value.get("content") if isinstance(value, dict) else value
-                if isinstance(value, str) and value:
-                    specials[role] = value
+        specials = named_specials(folder, BERT_SPECIALS)
         if path.suffix == ".json":
             fields = _read_tokenizer_json(path)
         else:
@@ -148,6 +141,19 @@ class HuggingFaceVocabulary:
         """Write ``dict.txt``: fairseq's four specials and the task's ``<mask>`` bring it to ``len(self)``."""
         with atomic_path(path) as temporary:
             temporary.write_text(self.dict_text(), encoding="utf-8", newline="\n")
+
+
+def named_specials(folder: Path, usual: Mapping[str, str]) -> dict[str, str]:
+    """The token that a folder's settings name for each role; ``usual`` is for those that they do not name."""
+    specials = dict(usual)
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        settings = _read_if_there(folder / name)
+        for role in ROLES:
+            value = settings.get(f"{role}_token")
+            value = value.get("content") if isinstance(value, dict) else value
+            if isinstance(value, str) and value:
+                specials[role] = value
+    return specials
 
 
 def _check_tokens(tokens: list[str], source: str) -> None:
