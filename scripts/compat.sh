@@ -27,7 +27,7 @@ USAGE
 # What the smoke suite consists of, besides the marked tests of tests/integration: everything that imports fairseq
 # or torch.
 suite=(tests/test_losses.py tests/test_compat.py tests/models tests/criterions tests/tasks tests/data tests/synonyms
-    tests/convert)
+    tests/convert tests/optim)
 
 # find_version VERSION: print the command of this Python
 find_version() {

@@ -2,9 +2,15 @@
 
 import pytest
 import torch
+from fairseq.data import Dictionary
 from torch import nn
 
+import fairseq_tn
+from fairseq_tn.models.bert import TnBertConfig, TnBertModel
 from fairseq_tn.models.depth import mark_depth, steps_below_heads
+from fairseq_tn.models.electra import TnElectraConfig, TnElectraModel
+
+fairseq_tn.register()
 
 
 class Named(nn.Module):
@@ -68,6 +74,50 @@ def test_names(names):
     model = Named(*names)
     mark_depth(model)
     assert steps(model) == names
+
+
+SIZES = {"encoder_layers": 3, "encoder_embed_dim": 16, "encoder_attention_heads": 2, "max_positions": 8}
+
+
+def test_tn_bert():
+    model = TnBertModel(TnBertConfig(**SIZES), Dictionary())
+    mark_depth(model)
+    found = steps(model)
+    assert set(found.values()) == {0, 2, 3, 4, 5}
+    assert {name.split(".")[1] for name, value in found.items() if value == 5} == {
+        "embed_tokens",
+        "embed_positions",
+        "embed_segments",
+        "embed_layer_norm",
+    }
+    assert {name.split(".")[0] for name, value in found.items() if value == 0} == {
+        "lm_head",
+        "pooler",
+        "nsp_head",
+    }
+
+
+def test_tn_electra():
+    """Embeddings narrower than both stacks, which both share."""
+    options = {
+        "embedding_dim": 4,
+        "generator_layers": 2,
+        "generator_embed_dim": 8,
+        "generator_attention_heads": 2,
+    }
+    model = TnElectraModel(TnElectraConfig(**SIZES, **options), Dictionary())
+    mark_depth(model)
+    for name, value in steps(model).items():
+        part = name.split(".")
+        if part[1].startswith("embed"):
+            assert value == (5 if part[0] == "encoder" else 4), name
+        elif part[1] == "layers":
+            assert value == (4 if part[0] == "encoder" else 3) - int(part[2]), name
+        else:
+            assert value == 0, name
+    assert {name for name in steps(model) if "embed_proj" in name} == {
+        f"{stack}.embed_proj.{kind}" for stack in ("encoder", "generator") for kind in ("weight", "bias")
+    }
 
 
 def test_a_tied_head_counts_as_the_embeddings():

@@ -356,6 +356,17 @@ def test_memory_efficient_half_precision(name, given):
     assert_same(whole, train(second, after, range(3, 6)))
 
 
+def test_a_state_of_another_type_comes_back_to_float32():
+    """torch casts the state that it loads to the type of the parameters."""
+    model = Small().bfloat16()
+    optimizer = build(model)
+    train(model, optimizer, range(1))
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    assert {state["exp_avg"].dtype for state in optimizer.optimizer.state.values()} == {torch.bfloat16}
+    train(model, optimizer, range(1, 2))
+    assert {state["exp_avg_sq"].dtype for state in optimizer.optimizer.state.values()} == {torch.float32}
+
+
 # --- checkpoints ----------------------------------------------------------------------------------------------------
 
 
