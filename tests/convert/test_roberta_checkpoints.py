@@ -1,0 +1,204 @@
+"""Checkpoints of fairseq's roberta: trained from converted weights, and written by old releases."""
+
+import argparse
+
+import pytest
+import torch
+import transformers
+from fairseq import checkpoint_utils, options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq_cli import preprocess, train
+from safetensors.torch import load_file
+from small_roberta import TEXT, write_roberta, write_tokenizer_json
+from training import PACKAGE, flags
+
+from fairseq_tn.cli import main
+from fairseq_tn.convert.from_hf import convert_from_hf, task_dictionary
+from fairseq_tn.convert.roberta import outputs
+from fairseq_tn.convert.to_hf import convert_to_hf
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A RoBERTa in ``original`` and what it was converted to in ``fairseq``."""
+    write_roberta(tmp_path / "original")
+    convert_from_hf(tmp_path / "original", tmp_path / "fairseq")
+    return tmp_path
+
+
+def back(folder, checkpoint=None, **arguments):
+    return convert_to_hf(
+        checkpoint or folder / "fairseq/model.pt", folder / "fairseq/dict.txt", folder / "back", **arguments
+    )
+
+
+def encode(tokenizer, text, output):
+    assert main(["encode", "--tokenizer", str(tokenizer), str(text), "--output", str(output)]) == 0
+
+
+@pytest.mark.parametrize("architecture", ["RobertaForMaskedLM", "XLMRobertaForMaskedLM"])
+def test_text_is_encoded_as_transformers_encodes_it(tmp_path, architecture):
+    write_roberta(tmp_path / "original", architecture)
+    convert_from_hf(tmp_path / "original", tmp_path / "fairseq")
+    dictionary = (tmp_path / "fairseq/dict.txt").read_text(encoding="utf-8")
+    lines = [*TEXT, "Ein großes Haus, unknown to 中国", "12 <mask> king's"]
+    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    encode(tmp_path / "fairseq", tmp_path / "text.txt", tmp_path / "encoded/train")
+    assert (tmp_path / "encoded/dict.txt").read_text(encoding="utf-8") == dictionary
+    write_tokenizer_json(tmp_path / "original")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "original")
+    known = task_dictionary(tmp_path / "fairseq/dict.txt")
+    for line, ours in zip(lines[:-1], (tmp_path / "encoded/train").read_text().split("\n"), strict=False):
+        expected = tokenizer(line, add_special_tokens=False)["input_ids"]
+        assert [known.index(symbol) for symbol in ours.split()] == expected
+
+
+@pytest.mark.parametrize("task", ["masked_lm", "bert_pretraining"])
+def test_a_trained_model_predicts_in_transformers_what_it_predicts_here(folder, task):
+    (folder / "text.txt").write_text("\n".join(TEXT * 4) + "\n")
+    encode(folder / "fairseq", folder / "text.txt", folder / "encoded/train")
+    arguments = {"only_source": True, "srcdict": folder / "fairseq/dict.txt", "destdir": folder / "data"}
+    arguments |= {"trainpref": folder / "encoded/train", "validpref": folder / "encoded/train"}
+    preprocess.main(options.get_preprocessing_parser().parse_args(flags(arguments)))
+    settings = {
+        "user_dir": PACKAGE,
+        "save_dir": folder / "run",
+        "task": task,
+        "criterion": "masked_lm" if task == "masked_lm" else "mlm_soft_reg",
+        "no_nsp": task == "bert_pretraining",
+        "finetune_from_model": folder / "fairseq/model.pt",
+        "batch_size": 4,
+        "optimizer": "adam",
+        "lr": 1e-3,
+        "max_update": 20,
+        "num_workers": 0,
+        "cpu": True,
+        "no_epoch_checkpoints": True,
+        "disable_validation": True,
+    }
+    done = convert_from_hf(folder / "original", folder / "again")
+    parser = options.get_training_parser(default_task=task)
+    args = options.parse_args_and_arch(parser, [str(folder / "data"), *done.options, *flags(settings)])
+    train.main(convert_namespace_to_omegaconf(args))
+
+    checkpoint = folder / "run/checkpoint_last.pt"
+    back(folder, checkpoint)
+    before, after = (load_file(folder / name / "model.safetensors") for name in ("original", "back"))
+    assert before.keys() == after.keys()
+    moved = [name for name in before if not torch.equal(before[name], after[name])]
+    assert set(before) - set(moved) <= {"roberta.embeddings.token_type_embeddings.weight"}
+
+    theirs, loading = transformers.AutoModelForMaskedLM.from_pretrained(
+        folder / "back", output_loading_info=True
+    )
+    assert not any(loading.values())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "back")
+    (ours,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)])
+    ours.eval()
+    batch = tokenizer(
+        ["the <mask> of France", "a<mask> near the river was<mask>"], padding=True, return_tensors="pt"
+    )
+    assert (batch["input_ids"] == tokenizer.mask_token_id).sum() == 3
+    with torch.no_grad():
+        expected = theirs.eval()(**batch).logits
+        found = outputs(ours, batch["input_ids"])["encoder.lm_head."]
+    real = batch["attention_mask"].bool()
+    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
+    masked = batch["input_ids"] == tokenizer.mask_token_id
+    assert torch.equal(found[masked].argmax(-1), expected[masked].argmax(-1))
+
+
+def test_fairseq_opens_the_checkpoint_without_binarised_data(folder):
+    (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(
+        [str(folder / "fairseq/model.pt")], arg_overrides={"data": str(folder / "fairseq")}
+    )
+    assert type(task).__name__ == "MaskedLMTask"
+    assert cfg.model._name == "roberta_base"
+    assert len(task.source_dictionary) == len(model.encoder.sentence_encoder.embed_tokens.weight)
+
+
+def change(folder, edit):
+    content = torch.load(folder / "fairseq/model.pt", weights_only=True)
+    edit(content)
+    torch.save(content, folder / "fairseq/model.pt")
+
+
+def of_2019(content):
+    """The names of the first RoBERTa checkpoints, whose configuration was a Namespace."""
+    old = {}
+    for name, value in content["model"].items():
+        name = name.replace("encoder.", "decoder.", 1).replace(".layernorm_embedding.", ".emb_layer_norm.")
+        if name.endswith("version"):
+            continue
+        if "q_proj" in name:
+            parts = [
+                content["model"][name.replace("decoder", "encoder", 1).replace("q_proj", f"{x}_proj")]
+                for x in "qkv"
+            ]
+            old[name.replace("q_proj.", "in_proj_")] = torch.cat(parts)
+        elif "k_proj" not in name and "v_proj" not in name:
+            old[name] = value
+    model = content["cfg"]["model"]
+    kept = ("encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "encoder_attention_heads")
+    kept += ("dropout", "attention_dropout", "max_positions", "activation_fn", "pooler_activation_fn")
+    options = {name: model[name] for name in kept}
+    content.update(
+        model=old, cfg=None, args=argparse.Namespace(arch="roberta_base", task="masked_lm", **options)
+    )
+    content["args"].max_positions = None
+
+
+def of_0_12_2(content):
+    """Copies of the parameters in every layer, and a Namespace in the configuration."""
+    for layer in range(2):
+        for name in ("in_proj", "out_proj", "fc1", "fc2"):
+            for end in ("weight", "bias"):
+                key = f"encoder.sentence_encoder.layers.{layer}.{name}_{end}"
+                content["model"][key] = torch.full((3,), float("nan"))
+    content["cfg"]["model"] = argparse.Namespace(**content["cfg"]["model"])
+
+
+def with_head(content):
+    content["model"]["classification_heads.mnli.dense.weight"] = torch.ones(24, 24)
+    content["model"]["classification_heads.mnli.out_proj.weight"] = torch.ones(3, 24)
+
+
+def with_512_positions(content):
+    content["cfg"]["model"]["max_positions"] = 512
+
+
+@pytest.mark.parametrize("writing", [of_2019, of_0_12_2, with_head, with_512_positions])
+def test_other_writings_of_the_same_checkpoint(folder, writing):
+    change(folder, writing)
+    done = back(folder)
+    assert [note for note in done.notes if "mnli" in note] == done.notes
+    assert len(done.notes) == (writing is with_head)
+    expected, written = (load_file(folder / name / "model.safetensors") for name in ("original", "back"))
+    assert written.keys() == expected.keys()
+    assert all(torch.equal(value, written[name]) for name, value in expected.items())
+
+
+def test_the_checkpoint_of_2019_is_one(folder):
+    """fairseq itself reads what the test above takes for an old checkpoint."""
+    change(folder, of_2019)
+    state = torch.load(folder / "fairseq/model.pt", weights_only=True)
+    assert not any("q_proj" in name or name.startswith("encoder.") for name in state["model"])
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task(
+        [str(folder / "fairseq/model.pt")],
+        arg_overrides={"data": str(folder / "fairseq"), "max_positions": 32},
+    )
+    expected = load_file(folder / "original/model.safetensors")
+    assert torch.equal(
+        model.encoder.sentence_encoder.layers[1].self_attn.k_proj.weight,
+        expected["roberta.encoder.layer.1.attention.self.key.weight"],
+    )
+
+
+def test_half_precision_goes_there_and_back(folder):
+    def halve(content):
+        content["model"] = {name: value.half() for name, value in content["model"].items()}
+
+    change(folder, halve)
+    back(folder, dtype="float16")
+    expected, written = (load_file(folder / name / "model.safetensors") for name in ("original", "back"))
+    assert all(torch.equal(value.half(), written[name]) for name, value in expected.items())
