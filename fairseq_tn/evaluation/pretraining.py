@@ -5,8 +5,6 @@ them, and its splits other than ``train`` do not depend on the epoch.
 """
 
 import math
-import pickle
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +17,7 @@ from torch import Tensor, nn
 import fairseq_tn
 from fairseq_tn.analysis.environment import machine, versions
 from fairseq_tn.analysis.self_similarity import self_similarity_of_layers
-from fairseq_tn.errors import CheckpointMismatch, UserError
+from fairseq_tn.errors import UserError
 from fairseq_tn.losses import masked_lm_loss, replaced_token_loss, token_contrastive_loss
 from fairseq_tn.models.access import encode, pretraining_outputs, state_width
 from fairseq_tn.models.electra import TnElectraModel
@@ -194,25 +192,11 @@ def evaluate(
     }
 
 
-def _state(path: Path) -> dict[str, Any]:
-    from fairseq import checkpoint_utils
-
-    if not path.is_file():
-        raise UserError(f"{path}: no such checkpoint")
-    try:
-        return checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    except (pickle.UnpicklingError, EOFError, RuntimeError, KeyError, zipfile.BadZipFile) as error:
-        raise UserError(
-            f"{path}: not a readable fairseq checkpoint ({str(error).splitlines()[0] if str(error) else error!r})"
-        ) from error
-
-
 def _inspect(path: Path) -> _Checkpoint:
-    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+    from fairseq_tn.models.loading import read_checkpoint
 
-    state = _state(path)
-    cfg = state["cfg"] if state.get("cfg") else convert_namespace_to_omegaconf(state["args"])
-    options, model = cfg.get("task") or {}, cfg.get("model") or {}
+    state = read_checkpoint(path)
+    options, model = state["cfg"].get("task") or {}, state["cfg"].get("model") or {}
     history = state.get("optimizer_history") or [{}]
     return _Checkpoint(
         path=path,
@@ -264,16 +248,10 @@ def _corpora(task: Any, split: str) -> dict[str, dict[str, int]]:
 
 def _load(path: Path, task: Any, device: torch.device) -> nn.Module:
     """The model of a checkpoint in evaluation mode, in float32."""
-    from fairseq import checkpoint_utils
+    from fairseq_tn.models.loading import build_from_checkpoint, read_checkpoint
 
-    try:
-        models, _, _ = checkpoint_utils.load_model_ensemble_and_task(
-            [str(path)], arg_overrides={"data": task.cfg.data}, task=task
-        )
-    except (CheckpointMismatch, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} does not fit the data {task.cfg.data}: {reason}") from error
-    return models[0].float().to(device).eval()
+    model = build_from_checkpoint(read_checkpoint(path), task.source_dictionary, path)
+    return model.float().to(device)
 
 
 def _check_widths(model: nn.Module, teacher: nn.Module, path: Path, teacher_path: Path) -> None:

@@ -1,21 +1,17 @@
 """Task ``teacher_student``: the data of ``bert_pretraining`` and a frozen teacher that reads the original text."""
 
 import logging
-import pickle
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
 import torch
-from fairseq import checkpoint_utils, models
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks import register_task
 from torch import nn
 
-from fairseq_tn.checkpoints import check_checkpoint
-from fairseq_tn.compat import unify_transformer_layers
-from fairseq_tn.errors import CheckpointMismatch, UserError
+from fairseq_tn.errors import UserError
 from fairseq_tn.models.access import encode, state_width
+from fairseq_tn.models.loading import build_from_checkpoint, read_checkpoint
 from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig, BertPretrainingTask
 
 logger = logging.getLogger(__name__)
@@ -71,25 +67,11 @@ class TeacherStudentTask(BertPretrainingTask):
 
     def _load_teacher(self) -> nn.Module:
         path = self._teacher_path
-        check_checkpoint(
-            path, "--teacher-checkpoint" if self.cfg.teacher_checkpoint else "--finetune-from-model"
-        )
-        try:
-            state = checkpoint_utils.load_checkpoint_to_cpu(path)
-            weights = state["model"]
-            cfg = state["cfg"] if state.get("cfg") else convert_namespace_to_omegaconf(state["args"])
-        except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"the teacher {path} is not a readable fairseq checkpoint: {reason}") from error
-        teacher = models.build_model(cfg.model, self)
-        unify_transformer_layers(teacher)
-        try:
-            teacher.load_state_dict(weights, strict=True, model_cfg=cfg.model)
-        except (CheckpointMismatch, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise UserError(f"the teacher {path} does not fit this run: {reason}") from error
+        option = "--teacher-checkpoint" if self.cfg.teacher_checkpoint else "--finetune-from-model"
+        state = read_checkpoint(path, option)
+        teacher = build_from_checkpoint(state, self.source_dictionary, path, "the teacher")
         logger.info("teacher: %s", path)
-        return teacher.eval().requires_grad_(False)
+        return teacher.requires_grad_(False)
 
     def add_teacher_states(self, sample: dict[str, Any], model: nn.Module) -> dict[str, Any]:
         """A shallow copy of ``sample`` with the teacher's states of the original tokens.
