@@ -20,11 +20,12 @@ from fairseq_tn.models.pretrained import (
     sizes_follow_from_the_name,
 )
 
-# layers, width, width of the embeddings, width of the generator / width (Clark et al., 2020, Table 6)
-SIZES = {
+# layers, width, width of the embeddings (None: that of the layers), width of the generator / width (Clark et al.,
+# 2020, Table 6)
+SIZES: dict[str, tuple[int, int, int | None, float]] = {
     "tn_electra_small": (12, 256, 128, 1 / 4),
-    "tn_electra_base": (12, 768, 768, 1 / 3),
-    "tn_electra_large": (24, 1024, 1024, 1 / 4),
+    "tn_electra_base": (12, 768, None, 1 / 3),
+    "tn_electra_large": (24, 1024, None, 1 / 4),
 }
 
 
@@ -35,7 +36,8 @@ class TnElectraConfig(EncoderConfig):
     embedding_dim: Optional[int] = field(
         default=None,
         metadata={
-            "help": "width of the embeddings that generator and discriminator share (default: from --arch)"
+            "help": "width of the embeddings that generator and discriminator share (default: 128 for "
+            "tn_electra_small, else --encoder-embed-dim)"
         },
     )
     generator_size: Optional[float] = field(
@@ -69,7 +71,7 @@ def resolve_sizes(cfg: Any) -> None:
     layers, width, embedding, share = SIZES["tn_electra_base" if name == "tn_electra" else name]
     fill_in_sizes(cfg, "encoder", layers, width)
     if cfg.embedding_dim is None:
-        cfg.embedding_dim = embedding
+        cfg.embedding_dim = embedding or cfg.encoder_embed_dim
     if cfg.generator_size is None:
         cfg.generator_size = share
     if cfg.embedding_dim < 1 or not cfg.generator_size > 0:

@@ -293,7 +293,10 @@ class PretrainedModel(BaseFairseqModel):
 
     def _check_architecture(self, given: dict[str, Tensor], own: dict[str, Tensor]) -> None:
         needed = [key for _, key, _ in self.sizes_in_checkpoint]
-        if not {"encoder.embed_tokens.weight", "architecture", *needed} <= given.keys():
+        if not (
+            {"encoder.embed_tokens.weight", "architecture", *needed} <= given.keys()
+            and given["architecture"].shape == own["architecture"].shape
+        ):
             raise CheckpointMismatch(
                 f"the checkpoint is not one of a {self.kind} model; convert Hugging Face weights with "
                 "`fairseq-tn convert from-hf`, or choose the --arch that the checkpoint was trained with"
