@@ -9,13 +9,31 @@ from fairseq_tn.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     directions = parser.add_subparsers(dest="direction", metavar="DIRECTION", required=True)
 
-    text = "Hugging Face folder (BERT) -> dict.txt, model.pt (fairseq checkpoint) and hf/ (what to-hf needs)"
+    text = "Hugging Face folder (BERT, RoBERTa, XLM-R) -> dict.txt, model.pt (fairseq checkpoint), hf/ (for to-hf)"
     command = directions.add_parser("from-hf", help=text, description=text)
     command.add_argument("folder", type=Path, metavar="FOLDER", help="a Hugging Face model's folder on disk")
     command.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="where to write")
     command.add_argument("--seed", type=int, default=1, help="for heads that FOLDER lacks (default: 1)")
+    electra = command.add_argument_group("ELECTRA, where FOLDER holds the discriminator or a generator alone")
+    electra.add_argument(
+        "--generator",
+        type=Path,
+        metavar="FOLDER",
+        help="the generator's folder (default: generator/ in FOLDER, if there is one; else initial values)",
+    )
+    electra.add_argument(
+        "--embeddings",
+        choices=("discriminator", "generator"),
+        help="whose embeddings to take for both halves if they differ (default: refuse)",
+    )
+    electra.add_argument(
+        "--generator-size",
+        type=float,
+        metavar="SHARE",
+        help="width of a generator of initial values / width of the discriminator (default: the architecture's)",
+    )
 
-    text = "fairseq checkpoint of tn_bert -> Hugging Face folder"
+    text = "fairseq checkpoint of tn_bert or roberta -> Hugging Face folder"
     command = directions.add_parser("to-hf", help=text, description=text)
     command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pt file of fairseq-train")
     command.add_argument("--dict", type=Path, required=True, metavar="dict.txt", help="its vocabulary")
@@ -29,8 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--architecture",
         metavar="CLASS",
-        help="class of transformers to write, which says which heads: BertForPreTraining, BertForMaskedLM or BertModel "
-        "(default: all heads; transformers lists those that the class which loads them has no use for)",
+        help="class of transformers to write, which says which heads: BertForPreTraining, BertForMaskedLM, BertModel; "
+        "RobertaForMaskedLM, RobertaModel (default: all heads; transformers lists those that the class which loads "
+        "them has no use for)",
     )
     command.add_argument(
         "--dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="default: float32"
@@ -53,13 +72,16 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _from_hf(args: argparse.Namespace) -> None:
-    from fairseq_tn.convert.from_hf import CHECKPOINT_FILE, DICTIONARY_FILE, ORIGINAL_FOLDER, convert_from_hf
+    from fairseq_tn.convert.from_hf import DICTIONARY_FILE, ORIGINAL_FOLDER, convert_from_hf
 
-    done = convert_from_hf(args.folder, args.output, args.seed)
+    done = convert_from_hf(
+        args.folder, args.output, args.seed, args.generator, args.embeddings, args.generator_size
+    )
+    (checkpoint,) = done.written
     _report(
         done.notes,
-        f"{done.parameters:,} parameters written to {args.output / CHECKPOINT_FILE}; beside it "
-        f"{DICTIONARY_FILE} and {ORIGINAL_FOLDER}/",
+        f"{checkpoint.parameters:,} parameters written to {checkpoint.path}; beside it {DICTIONARY_FILE} and "
+        f"{ORIGINAL_FOLDER}/",
         "options for fairseq-train: " + " ".join(done.options),
     )
 
@@ -70,8 +92,11 @@ def _to_hf(args: argparse.Namespace) -> None:
     done = convert_to_hf(args.checkpoint, args.dict, args.output, args.like, args.architecture, args.dtype)
     _report(
         done.notes,
-        f"{done.parameters:,} parameters written to {args.output} ({done.architecture}, {args.dtype}); "
-        "read again, they give the checkpoint's outputs",
+        *(
+            f"{one.parameters:,} parameters written to {one.path} ({one.architecture}, {args.dtype}); read again, they "
+            "give the checkpoint's outputs"
+            for one in done.written
+        ),
     )
 
 

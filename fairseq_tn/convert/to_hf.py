@@ -17,26 +17,26 @@ from fairseq_tn.convert.folders import (
     TOKENIZER_FILES,
     WEIGHT_FILES,
     copy_tokenizer,
+    has_tokenizer,
     read_config,
     write_tensors,
 )
 from fairseq_tn.convert.from_hf import (
     ORIGINAL_FOLDER,
     Conversion,
+    Written,
     load_hugging_face,
     new_model,
     task_dictionary,
 )
-from fairseq_tn.convert.kinds import Kind, kind_of_architecture, kind_of_checkpoint
-from fairseq_tn.convert.tensors import to_hugging_face
+from fairseq_tn.convert.kinds import Kind, kind_of_architecture, kind_of_checkpoint, parts_of
+from fairseq_tn.convert.tensors import TensorTable, random_pairs, to_hugging_face
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_folder
 from fairseq_tn.synonyms.vocabularies import read_symbols
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _HEAD = "classification_heads."
-# in every dictionary of fairseq
-PAD, EOS = 1, 2
 
 
 def find_like(checkpoint: Path, dict_file: Path) -> Path:
@@ -60,14 +60,16 @@ def convert_to_hf(
 ) -> Conversion:
     """Write the model of a fairseq checkpoint as the Hugging Face folder ``output``.
 
-    The written folder is read again and must give the same tensors and the same outputs as the checkpoint.
+    ELECTRA's generator goes to the folder ``generator`` in it, unless ``architecture`` says otherwise.
+    What was written is read again and must give the same tensors and the same outputs as the checkpoint.
 
     Args:
         checkpoint: a checkpoint of one of the models in :mod:`fairseq_tn.convert.kinds`.
         dict_file: the ``dict.txt`` that it was trained with.
         output: replaced if it exists.
         like: folder with the tokenizer and the configuration; default: see :func:`find_like`.
-        architecture: class of transformers to write, which says which heads; default: the model's first.
+        architecture: class of transformers to write, which says which heads; default: the model's first, and
+            further parts of the model in folders of their own.
         dtype: type of the written weights, one of ``DTYPES``.
 
     Raises UserError, and writes nothing, if anything does not fit.
@@ -78,8 +80,7 @@ def convert_to_hf(
     if output.exists() and not output.is_dir():
         raise UserError(f"--output {output} is a file; name a folder")
     kind, state, cfg = read_checkpoint(checkpoint)
-    architecture = architecture or next(iter(kind.ARCHITECTURES))
-    if architecture not in kind.ARCHITECTURES:
+    if architecture is not None and architecture not in kind.ARCHITECTURES:
         raise UserError(
             f"{checkpoint} is a checkpoint of {kind.MODELS}, which cannot be written as {architecture}; choose "
             f"one of {', '.join(kind.ARCHITECTURES)}"
@@ -108,37 +109,50 @@ def convert_to_hf(
                 f"the tensor {name} of {checkpoint} holds infinite or undefined numbers in {dtype}; take a "
                 "checkpoint from before the training diverged, or another --dtype"
             )
+    _check_ties(state, table, checkpoint)
     _load(model, state, kind, checkpoint)
-    plain = to_hugging_face(
-        model.state_dict(), table, vocabulary.fairseq_to_hf(), kind.ARCHITECTURES[architecture]
-    )
-    config = kind.hugging_face_config(
-        cfg=cfg,
-        vocabulary=vocabulary,
-        architecture=architecture,
-        dtype=dtype,
-        like=read_config(like) if (like / CONFIG_FILE).is_file() else {},
-    )
-    tensors = kind.full_tensors(plain, architecture)
+    order = vocabulary.fairseq_to_hf()
+    classes = {part: names[0] for part, names in parts_of(kind).items()}
+    classes = classes if architecture is None else {"": architecture}
+    written = []
     with atomic_folder(output) as temporary:
-        (temporary / CONFIG_FILE).write_text(
-            json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8"
-        )
-        copy_tokenizer(like, temporary)
-        write_tensors(
-            temporary / SAFETENSORS_FILE, {name: value.to(DTYPES[dtype]) for name, value in tensors.items()}
-        )
-        _compare(model, kind, temporary, checkpoint)
-        written = {path.name for path in temporary.iterdir()}
-    for name in {*WEIGHT_FILES, *TOKENIZER_FILES} - written:
+        for part, name in classes.items():
+            original = _original(like, kind, name)
+            known = next((one for one in (original, like) if (one / CONFIG_FILE).is_file()), None)
+            config = kind.hugging_face_config(
+                cfg=cfg,
+                vocabulary=vocabulary,
+                architecture=name,
+                dtype=dtype,
+                like={} if known is None else read_config(known),
+            )
+            plain = to_hugging_face(model.state_dict(), table, order, kind.ARCHITECTURES[name])
+            tensors = {key: value.to(DTYPES[dtype]) for key, value in kind.full_tensors(plain, name).items()}
+            folder = temporary / part
+            folder.mkdir(exist_ok=True)
+            (folder / CONFIG_FILE).write_text(
+                json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8"
+            )
+            copy_tokenizer(original if has_tokenizer(original) else like, folder)
+            write_tensors(folder / SAFETENSORS_FILE, tensors)
+            parameters = sum(value.numel() for value in tensors.values())
+            written.append(Written(output / part, config["architectures"][0], parameters))
+        _compare(model, kind, cfg, temporary, checkpoint)
+        files = {path.name for path in temporary.iterdir()}
+    for name in {*WEIGHT_FILES, *TOKENIZER_FILES} - files:
         # left by an earlier export of another model; loaders would mix it with this one
         (output / name).unlink(missing_ok=True)
     return Conversion(
         options=kind.command_line(cfg),
         notes=notes,
-        parameters=sum(value.numel() for value in tensors.values()),
-        architecture=config["architectures"][0],
+        written=written,
     )
+
+
+def _original(like: Path, kind: Kind, architecture: str) -> Path:
+    """The folder below ``like`` of the part that a class of transformers is, or ``like`` if there is none."""
+    part = next(part for part, names in parts_of(kind).items() if architecture in names)
+    return like / part if (like / part).is_dir() else like
 
 
 def read_checkpoint(path: Path) -> tuple[Kind, dict[str, Tensor], Any]:
@@ -196,6 +210,15 @@ def _drop_heads(state: dict[str, Tensor], checkpoint: Path) -> list[str]:
     return [f"the classification head {name} of {checkpoint} is left out" for name in names]
 
 
+def _check_ties(state: Mapping[str, Tensor], table: TensorTable, checkpoint: Path) -> None:
+    for copy, original in table.tied.items():
+        if copy in state and original in state and not torch.equal(state[copy], state[original]):
+            raise UserError(
+                f"{copy} and {original} in {checkpoint} differ; they must be one tensor (untied ones are not "
+                "supported)"
+            )
+
+
 def _load(model: Any, state: dict[str, Tensor], kind: Kind, checkpoint: Path) -> None:
     strange = sorted(set(state) ^ set(without_layer_copies(model.state_dict())))
     if strange:
@@ -212,15 +235,16 @@ def _load(model: Any, state: dict[str, Tensor], kind: Kind, checkpoint: Path) ->
 
 
 @torch.no_grad()
-def _compare(model: Any, kind: Kind, folder: Path, checkpoint: Path) -> None:
+def _compare(model: Any, kind: Kind, cfg: Any, folder: Path, checkpoint: Path) -> None:
     """Read ``folder`` again and refuse it unless tensors and outputs are those of ``model``."""
-    again = load_hugging_face(folder)
+    again = load_hugging_face(folder, sizes=vars(cfg))
     ours, theirs = model.state_dict(), again.model.state_dict()
     for name, value in ours.items():
         if not name.startswith(tuple(again.missing)) and not torch.equal(value, theirs[name]):
             raise UserError(f"the written tensor {name} differs from that of {checkpoint}; nothing is kept")
     table = kind.tensor_table(again.cfg)
-    tokens = _random_pairs(len(ours[table.embedding]), model.max_positions())
+    known = {**table.parts, **table.heads}
+    tokens = random_pairs(len(ours[table.embedding]), model.max_positions())
     expected, found = kind.outputs(model, tokens), kind.outputs(again.model, tokens)
     for part, value in expected.items():
         if part in again.missing:
@@ -228,18 +252,6 @@ def _compare(model: Any, kind: Kind, folder: Path, checkpoint: Path) -> None:
         difference = (value - found[part]).abs().max().item()
         if not difference <= 1e-5:  # a NaN is refused as well
             raise UserError(
-                f"the outputs of the written {table.heads.get(part, 'encoder')} differ from those of {checkpoint} "
+                f"the outputs of the written {known.get(part, 'encoder')} differ from those of {checkpoint} "
                 f"by {difference:.1e}; nothing is kept"
             )
-
-
-def _random_pairs(vocabulary_size: int, max_positions: int) -> Tensor:
-    """Four sequences of random tokens (B x T), of different lengths, each with two segments."""
-    longest = min(32, max_positions)
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(vocabulary_size, (4, longest), generator=generator)
-    tokens[tokens == PAD] = EOS
-    tokens[:, longest // 2] = EOS
-    for row, sequence in enumerate(tokens):
-        sequence[longest - row * longest // 6 :] = PAD
-    return tokens
