@@ -19,9 +19,8 @@ from fairseq_tn.analysis.environment import machine, versions
 from fairseq_tn.analysis.self_similarity import self_similarity_of_layers
 from fairseq_tn.errors import UserError
 from fairseq_tn.losses import masked_lm_loss, replaced_token_loss, token_contrastive_loss
-from fairseq_tn.models.access import encode, pretraining_outputs, state_width
+from fairseq_tn.models.access import all_layers, encode, pretraining_outputs, state_width
 from fairseq_tn.models.electra import TnElectraModel
-from fairseq_tn.models.pretrained import PretrainedModel
 from fairseq_tn.synonyms.table import SynonymTable
 from fairseq_tn.synonyms.vocabularies import MASK, detect_style
 
@@ -262,16 +261,6 @@ def _check_widths(model: nn.Module, teacher: nn.Module, path: Path, teacher_path
         )
 
 
-def _all_layers(model: Any, tokens: Tensor) -> list[Tensor]:
-    """States of each layer (B x T x D), the embeddings first."""
-    last, extra = model(src_tokens=tokens, features_only=True, return_all_hiddens=True)
-    states = extra["inner_states"]
-    if not isinstance(model, PretrainedModel):  # fairseq's encoders give T x B x D
-        states = [layer.transpose(0, 1) for layer in states]
-    # of pre-norm encoders the last inner state lacks the final LayerNorm, the output has it
-    return [*states[:-1], last]
-
-
 def _by_length(dataset: Any, limit: int | None) -> list[int]:
     """The first ``limit`` sequences, the longest first: less padding, and memory runs out at once or never."""
     number = len(dataset) if limit is None else min(limit, len(dataset))
@@ -364,7 +353,7 @@ def _evaluate_model(
                 probability.tolist(),
                 strict=True,
             )
-        values = self_similarity_of_layers(_all_layers(model, source), valid)
+        values = self_similarity_of_layers(all_layers(model, source), valid)
         similarity = similarity + values.nansum(dim=1)
         single += int(values[-1].isnan().sum())
         if teacher is not None:

@@ -48,6 +48,17 @@ def encode(model: nn.Module, tokens: Tensor, layout: Tensor | None = None) -> Te
     return model(tokens, features_only=True)[0]
 
 
+def all_layers(model: nn.Module, tokens: Tensor) -> list[Tensor]:
+    """States of each layer (B x T x D) of ``tokens`` (B x T), the output of the embeddings first."""
+    model = unwrap(model)
+    last, extra = model(src_tokens=tokens, features_only=True, return_all_hiddens=True)
+    states = extra["inner_states"]
+    if not isinstance(model, PretrainedModel):  # fairseq's encoders give T x B x D
+        states = [layer.transpose(0, 1) for layer in states]
+    # of pre-norm encoders the last inner state lacks the final LayerNorm, the output has it
+    return [*states[:-1], last]
+
+
 def pretraining_outputs(
     model: nn.Module, net_input: dict[str, Any], selected: Tensor, masked: Tensor, lm: bool, states: bool
 ) -> tuple[Any, Any, Any]:

@@ -1,0 +1,277 @@
+"""Models with their tokenizers, as the analyses read them: fairseq checkpoints and Hugging Face folders."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fairseq_tn.data.encode import Encoder
+from fairseq_tn.data.encoders import EncoderOptions, load_encoder
+from fairseq_tn.data.streams import InputStream
+from fairseq_tn.data.text import TextReader
+from fairseq_tn.errors import UserError
+from fairseq_tn.models.access import all_layers, pretraining_outputs
+
+# tokens of a batch, padding included
+BATCH_TOKENS = 8192
+# sequences that are sorted by length at a time: little padding, and memory that does not grow with the text
+_CHUNK = 4096
+
+
+@dataclass
+class AnalysedModel:
+    """A model in eval mode and float32.
+
+    name: for tables and plots.
+    path: the checkpoint or folder.
+    model: ``tn_bert``, ``tn_electra`` or fairseq's ``roberta``.
+    dictionary: fairseq's, ``<mask>`` included.
+    encoder: its tokenizer; None if none was needed.
+    max_tokens: the longest input, special tokens included.
+    updates: for how many the checkpoint was trained, if it says so.
+    """
+
+    name: str
+    path: Path
+    model: nn.Module
+    dictionary: Any
+    encoder: Encoder | None
+    max_tokens: int
+    updates: int | None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def encode(self, lines: list[str]) -> list[np.ndarray]:
+        """``<s> tokens </s>`` of each line as int64 ids, not cut to ``max_tokens``."""
+        assert self.encoder is not None
+        index, bos, eos = self.dictionary.index, self.dictionary.bos(), self.dictionary.eos()
+        return [
+            np.array([bos, *map(index, symbols), eos], dtype=np.int64)
+            for symbols in self.encoder.encode(lines)
+        ]
+
+    def cut(self, sequence: np.ndarray) -> np.ndarray:
+        """The sequence, or its beginning and its last token where it is longer than the model."""
+        if len(sequence) <= self.max_tokens:
+            return sequence
+        return np.append(sequence[: self.max_tokens - 1], sequence[-1])
+
+    def batches(
+        self, sequences: Iterable[np.ndarray], batch_tokens: int = BATCH_TOKENS
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """Yield (numbers of the sequences, B x T tokens on the model's device, right-padded).
+
+        Sequences are read as they are needed and sorted by length within a few thousand; B x T is at most
+        ``batch_tokens`` unless a single sequence is longer. Every order gives the same numbers with the same
+        sequences.
+        """
+        chunk: list[np.ndarray] = []
+        first = 0
+        for sequence in sequences:
+            chunk.append(sequence)
+            if len(chunk) == _CHUNK:
+                yield from self._sorted_batches(chunk, first, batch_tokens)
+                first += len(chunk)
+                chunk = []
+        yield from self._sorted_batches(chunk, first, batch_tokens)
+
+    def _sorted_batches(
+        self, chunk: list[np.ndarray], first: int, batch_tokens: int
+    ) -> Iterator[tuple[np.ndarray, Tensor]]:
+        lengths = np.array([len(sequence) for sequence in chunk])
+        order = np.argsort(-lengths, kind="stable")
+        begin = 0
+        while begin < len(order):
+            width = int(lengths[order[begin]])
+            rows = order[begin : begin + max(1, batch_tokens // max(width, 1))]
+            tokens = np.full((len(rows), width), self.dictionary.pad(), dtype=np.int64)
+            for row, number in enumerate(rows):
+                tokens[row, : lengths[number]] = chunk[number]
+            yield rows + first, torch.from_numpy(tokens).to(self.device)
+            begin += len(rows)
+
+    @torch.no_grad()
+    def layers(self, tokens: Tensor) -> list[Tensor]:
+        """States (B x T x D) of every layer, the output of the embeddings first; of ELECTRA the discriminator's."""
+        return all_layers(self.model, tokens)
+
+    @torch.no_grad()
+    def logits(self, tokens: Tensor, selected: Tensor) -> Tensor:
+        """Masked-LM logits (K x V) at flat indices (K) of ``tokens`` (B x T)."""
+        masked = torch.zeros_like(tokens, dtype=torch.bool)
+        masked.view(-1)[selected] = True
+        net_input = {"src_tokens": tokens, "src_lengths": tokens.ne(self.dictionary.pad()).sum(1)}
+        logits, _, _ = pretraining_outputs(
+            self.model, net_input, selected.sort().values, masked, lm=True, states=False
+        )
+        assert logits is not None
+        return logits
+
+    def symbols(self, sequence: Iterable[int]) -> list[str]:
+        """The symbols of ids."""
+        return [self.dictionary[int(token)] for token in sequence]
+
+
+def named_paths(arguments: Sequence[str]) -> dict[str, Path]:
+    """Names and paths of ``--model`` arguments, each ``PATH`` or ``NAME=PATH``.
+
+    Without a name a folder gives its own, a file that of its folder, and a file whose folder gives nothing new its
+    own too.
+
+    Raises:
+        UserError: two models have one name, or one is not there
+    """
+    named: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, file = argument.partition("=")
+        given = bool(equals) and not Path(argument).exists()
+        path = Path(file if given else argument)
+        if not path.exists():
+            raise UserError(f"--model {path} does not exist; give a checkpoint or a Hugging Face folder")
+        if not given:
+            whole = path.resolve()
+            name = whole.name if whole.is_dir() else whole.parent.name
+            if name in named and not whole.is_dir():
+                name = f"{name}/{whole.stem}"
+        if not name or name in named:
+            raise UserError(f"--model {argument}: name the models differently, with NAME={path}")
+        named[name] = path
+    return named
+
+
+def open_model(
+    name: str,
+    path: Path,
+    tokenizer: str | None = None,
+    dictionary: str | Path | None = None,
+    device: torch.device | str | None = None,
+    with_tokenizer: bool = True,
+) -> AnalysedModel:
+    """Read a model with its tokenizer.
+
+    Args:
+        name: for tables and plots.
+        path: a fairseq checkpoint, or a Hugging Face folder.
+        tokenizer: what ``fairseq-tn encode --tokenizer`` takes; default: the Hugging Face folder, or the ``hf/``
+            beside the checkpoint, its dict.txt or the checkpoint that it was trained from.
+        dictionary: dict.txt or the data folder with it; default: beside the checkpoint, else that of its data.
+        device: default: the GPU, if there is one.
+        with_tokenizer: whether text will be encoded.
+
+    Raises:
+        UserError: something is missing or does not fit
+    """
+    import fairseq_tn
+
+    fairseq_tn.register()
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    opened = (_open_folder if path.is_dir() else _open_checkpoint)(path, tokenizer, dictionary, with_tokenizer)
+    model, symbols, encoder, updates = opened
+    limit = model.max_positions()
+    return AnalysedModel(
+        name=name,
+        path=path,
+        model=model.float().to(place).eval().requires_grad_(False),
+        dictionary=symbols,
+        encoder=encoder,
+        max_tokens=limit if isinstance(limit, int) else min(limit),
+        updates=updates,
+    )
+
+
+_Opened = tuple[Any, Any, Encoder | None, int | None]
+
+
+def _open_folder(
+    folder: Path, tokenizer: str | None, dictionary: str | Path | None, with_tokenizer: bool
+) -> _Opened:
+    from fairseq_tn.convert.from_hf import load_hugging_face, new_dictionary
+
+    if dictionary is not None:
+        raise UserError(f"--dict belongs to fairseq checkpoints; {folder} has its own vocabulary")
+    loaded = load_hugging_face(folder)
+    encoder = load_encoder(tokenizer or str(folder)) if with_tokenizer else None
+    return loaded.model, new_dictionary(loaded.vocabulary), encoder, None
+
+
+def _open_checkpoint(
+    path: Path, tokenizer: str | None, dictionary: str | Path | None, with_tokenizer: bool
+) -> _Opened:
+    from fairseq_tn.convert.from_hf import DICTIONARY_FILE, ORIGINAL_FOLDER, task_dictionary
+    from fairseq_tn.models.loading import build_from_checkpoint, read_checkpoint
+
+    state = read_checkpoint(path, "--model")
+    cfg = state["cfg"]
+    data = str((cfg.get("task") or {}).get("data") or "").split(":")[0]
+    start = (cfg.get("checkpoint") or {}).get("finetune_from_model")
+    folders = [path.parent, *([Path(data)] if data else []), *([Path(start).parent] if start else [])]
+    if dictionary is not None:
+        file = Path(dictionary)
+        file = file / DICTIONARY_FILE if file.is_dir() else file
+        if not file.is_file():
+            raise UserError(f"--dict {file} does not exist; give the dict.txt that {path} was trained with")
+    else:
+        file = next((f / DICTIONARY_FILE for f in folders if (f / DICTIONARY_FILE).is_file()), Path())
+        if file == Path():
+            raise UserError(
+                f"no {DICTIONARY_FILE} beside {path} or in its data folder {data or '(none)'}; give it with --dict"
+            )
+    symbols = task_dictionary(file)
+    encoder = None
+    if with_tokenizer:
+        if tokenizer is None:
+            places = [file.parent / ORIGINAL_FOLDER, *(folder / ORIGINAL_FOLDER for folder in folders)]
+            found = next((place for place in places if place.is_dir()), None)
+            if found is None:
+                raise UserError(
+                    f"no folder {ORIGINAL_FOLDER}/ with a tokenizer beside {path} or {file}; give what it was "
+                    "encoded with as --tokenizer"
+                )
+            tokenizer = str(found)
+        encoder = load_encoder(tokenizer, _encoder_options(tokenizer, file))
+    history = state.get("optimizer_history") or [{}]
+    model = build_from_checkpoint(state, symbols, path, "--model")
+    return model, symbols, encoder, history[-1].get("num_updates")
+
+
+def _encoder_options(tokenizer: str, dictionary: Path) -> EncoderOptions:
+    # WordPiece folders bring their vocabulary; words and pieces are looked up in the model's
+    return EncoderOptions(dictionary=None if Path(tokenizer).exists() else str(dictionary))
+
+
+def read_sentences(path: str | Path, limit: int | None = None, split: bool = False) -> Iterator[str]:
+    """The sentences (lines with text) of a UTF-8 file, plain, gzip or bzip2, up to ``limit``.
+
+    Args:
+        path: one sentence a line; blank lines part documents and are skipped.
+        limit: most sentences.
+        split: lines are paragraphs, which are split by rule.
+
+    Raises:
+        UserError: the file is missing, empty, damaged or not UTF-8
+    """
+    reader = TextReader(split_sentences=split)
+    number = 0
+    with InputStream(path) as stream:
+        for line, data in stream.blocks():
+            try:
+                text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+            except UnicodeDecodeError as error:
+                bad = line + data.count(b"\n", 0, error.start)
+                raise UserError(f"{path}, line {bad}: not UTF-8; convert the file, for example with iconv") from None
+            for sentence in reader.lines(text, Path(path), line):
+                if not sentence:
+                    continue
+                if number == limit:
+                    return
+                number += 1
+                yield sentence
+    if not number:
+        raise UserError(f"{path} holds no text; give a file with one sentence a line")
