@@ -26,56 +26,31 @@ memory, 150,000 updates. The command is printed before it runs. Called again, an
 USAGE
 }
 
-fail() {
-    printf 'train.sh: error: %s\n' "$*" >&2
-    exit 2
-}
+# shellcheck source=examples/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
-model='' data='' init='' criterion=tacl gpus='' fits='' precision=fp16 output='' small=no script=no dry=no
-while (($#)); do
-    case $1 in
-        --model | --data | --init | --criterion | --gpus | --sequences-per-gpu | --precision | --output)
-            [[ $# -ge 2 ]] || fail "$1 needs a value; see --help"
-            case $1 in
-                --model) model=$2 ;;
-                --data) data=$2 ;;
-                --init) init=$2 ;;
-                --criterion) criterion=$2 ;;
-                --gpus) gpus=$2 ;;
-                --sequences-per-gpu) fits=$2 ;;
-                --precision) precision=$2 ;;
-                --output) output=$2 ;;
-            esac
-            shift
-            ;;
-        --as-script) script=yes ;;
-        --small) small=yes ;;
-        --dry-run) dry=yes ;;
-        -h | --help) usage; exit ;;
-        --) shift; break ;;
-        *) fail "unknown argument $1; see --help" ;;
-    esac
-    shift
-done
+model='' data='' init='' criterion=tacl gpus='' sequences_per_gpu='' precision=fp16 output=''
+as_script=no small=no dry_run=no
+valued='model data init criterion gpus sequences-per-gpu precision output' switches='as-script small dry-run'
+read_options "$@"
 
 # --- what is trained
 
-root=$(dirname "${BASH_SOURCE[0]}")/../..
 length=256 batch=256 updates=150000 interval=1875 workers=4
 if [[ $small == yes ]]; then
     [[ -z $model ]] || fail "--small has a model of its own: leave --model out"
-    quickstart=$(realpath -m --relative-to="$PWD" "$root/outputs/quickstart")
+    quickstart=$(here outputs/quickstart)
     model=small architecture=tn_bert_tiny length=128 batch=32 updates=160 interval=10 workers=1
-    : "${data:=$quickstart/data}" "${init:=$quickstart/runs/warm_up/checkpoint_last.pt}" "${fits:=32}"
+    : "${data:=$quickstart/data}" "${init:=$quickstart/runs/warm_up/checkpoint_last.pt}" "${sequences_per_gpu:=32}"
     [[ -e $data && -e $init ]] || fail "$data or $init is missing: run scripts/quickstart.sh first, or give --data and --init"
+else
+    case $model in
+        base | chinese) architecture=tn_bert_base ;;
+        large) architecture=tn_bert_large ;;
+        '') fail "give --model base, large or chinese, or --small" ;;
+        *) fail "--model $model: give base, large or chinese" ;;
+    esac
 fi
-case $model in
-    small) ;;
-    base | chinese) architecture=tn_bert_base ;;
-    large) architecture=tn_bert_large ;;
-    '') fail "give --model base, large or chinese, or --small" ;;
-    *) fail "--model $model: give base, large or chinese" ;;
-esac
 [[ $data ]] || fail "give --data FOLDER, made by fairseq-preprocess"
 [[ $init ]] || fail "give --init FILE, made by fairseq-tn convert from-hf"
 case $criterion in
@@ -84,64 +59,32 @@ case $criterion in
     *) fail "--criterion $criterion: give tacl or mt" ;;
 esac
 decay=0.01
-if [[ $script == yes ]]; then
+if [[ $as_script == yes ]]; then
     decay=0
     [[ $criterion == mt ]] || method+=(--tacl-padding --teacher-dropout)
 fi
 : "${output:=outputs/tacl/$criterion-$model}"
 
-# --- how it is spread over the hardware
-
-: "${gpus:=$(python -c 'import torch; print(torch.cuda.device_count())')}"
-: "${fits:=$([[ $model == large ]] && echo 16 || echo 32)}"
-[[ $gpus =~ ^[0-9]+$ ]] || fail "--gpus $gpus: give a number"
-[[ $fits =~ ^[1-9][0-9]*$ ]] || fail "--sequences-per-gpu $fits: give a number, 1 or more"
-gpus=$((10#$gpus))
-processes=$((gpus ? gpus : 1))
-((batch % processes == 0)) || fail "$batch sequences cannot be shared equally by $gpus GPUs: give --gpus 1, 2, 4, 8, ..."
-share=$((batch / processes)) # of one process in an update
-sequences=$((fits < share ? fits : share))
-while ((share % sequences)); do sequences=$((sequences - 1)); done
-if ((gpus == 0)); then
-    device=(--cpu)
-else
-    case $precision in
-        fp16) device=(--fp16) ;;
-        fp32) device=() ;;
-        *) fail "--precision $precision: give fp16 or fp32; fairseq-train takes bf16 for a TPU" ;;
-    esac
-fi
-
 # --- the command
 
+: "${sequences_per_gpu:=$([[ $model == large ]] && echo 16 || echo 32)}"
+share_out "$batch" "$gpus" "$sequences_per_gpu" "$precision"
+write_to "$output" "$interval"
 kept=0.0625,0.125,0.25,0.5,0.8,1
 command=(
-    fairseq-train "$data" --user-dir "$(realpath --relative-to="$PWD" "$root/fairseq_tn")"
+    fairseq-train "$data" --user-dir "$(here fairseq_tn)"
     "${method[@]}" --arch "$architecture" --finetune-from-model "$init"
-    --tokens-per-sample "$length" --batch-size "$sequences" --update-freq "$((share / sequences))"
-    --distributed-world-size "$processes" "${device[@]}" --num-workers "$workers" --seed 1
+    --tokens-per-sample "$length" "${hardware[@]}" --num-workers "$workers" --seed 1
     --optimizer adam --adam-betas '(0.9,0.999)' --adam-eps 1e-6 --weight-decay "$decay" --clip-norm 1
     --lr 1e-4 --lr-scheduler polynomial_decay --warmup-updates "$((updates / 10))"
     --total-num-update "$updates" --max-update "$updates"
-    --save-interval-updates "$interval" --keep-interval-updates 1 --no-epoch-checkpoints
-    --keep-checkpoints-at "$kept"
-    --save-dir "$output" --tensorboard-logdir "$output/tensorboard" --log-file "$output/train.log"
-    --log-format json --log-interval "$((interval < 100 ? interval : 100))"
+    "${writing[@]}" --keep-checkpoints-at "$kept"
 )
 [[ $small == no ]] || command+=(--max-valid-steps 10)
-command+=("$@")
+command+=("${further[@]}")
 
-# an option with its values a line, so that it can be read and pasted
-line=''
-for word in "${command[@]}"; do
-    if [[ ! $word =~ ^[A-Za-z0-9_./=:,@%+-]+$ ]]; then word="'${word//"'"/"'\\''"}'"; fi
-    if ((${#line} + ${#word} > 100)) && [[ $word == --* ]]; then
-        printf '%s \\\n' "$line"
-        line='   '
-    fi
-    line+="${line:+ }$word"
-done
-printf '%s\n' "$line"
-[[ $dry == no ]] || exit 0
+show_command "${command[@]}"
+[[ $dry_run == no ]] || exit 0
+need_inputs
 mkdir -p "$output"
 exec "${command[@]}"

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Pre-train ELECTRA-small, or continue ELECTRA-base, on true negatives; see usage below.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: examples/electra/train.sh --model small --method NAME --data FOLDER [options] [-- OPTION...]
+       examples/electra/train.sh --model base --method NAME --data FOLDER --init FILE [options] [-- OPTION...]
+       examples/electra/train.sh --small --method NAME [options] [-- OPTION...]
+
+Trains with fairseq-train, 128 sequences an update whatever the number of GPUs and their memory. The command is
+printed before it runs. Called again, an interrupted run goes on.
+
+  --model small            ELECTRA-small from scratch: 128 tokens, 1,000,000 updates
+  --model base             ELECTRA-base continued: 512 tokens, 200,000 updates
+  --method NAME            baseline     ELECTRA as it is
+                           hc           hard correction; needs --synonyms
+                           sr_word      soft regularisation of word embeddings
+                           sr_sentence  soft regularisation of whole sequences
+                           hc_sr        hard correction and soft regularisation of word embeddings
+  --data FOLDER            made by fairseq-preprocess
+  --init FILE              model.pt made by "fairseq-tn convert from-hf", to continue from
+  --synonyms FILE          made by "fairseq-tn synonyms build"
+  --gpus N                 GPUs in all (default: those of this machine; 0: train on the CPU)
+  --sequences-per-gpu N    most sequences that fit into a GPU's memory at once (default: 128; base: 16)
+  --precision NAME         fp16 or fp32 (default: fp16; on the CPU it is fp32; for bf16 see the README)
+  --output FOLDER          checkpoints and logs (default: outputs/electra/METHOD-MODEL)
+  --small                  two cores, ten minutes: a tiny ELECTRA from scratch on the text and with the vocabulary
+                           of examples/electra/prepare_small.sh, and at the end what it has learned; checkpoints
+                           go to outputs/electra/two_cores/METHOD
+  --dry-run                print the command only
+  -- OPTION...             further options of fairseq-train; they win over the recipe's
+USAGE
+}
+
+# shellcheck source=examples/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+model='' method='' data='' init='' synonyms='' gpus='' sequences_per_gpu='' precision=fp16 output=''
+small=no dry_run=no
+valued='model method data init synonyms gpus sequences-per-gpu precision output' switches='small dry-run'
+read_options "$@"
+
+# --- what is trained
+
+loss=(--criterion electra)
+case $method in
+    baseline | hc) ;;
+    sr_word | hc_sr) loss+=(--soft-reg-weight 1) ;;
+    sr_sentence) loss+=(--soft-reg-weight 1 --soft-reg-level sentence) ;;
+    '') fail "give --method baseline, hc, sr_word, sr_sentence or hc_sr" ;;
+    *) fail "--method $method: give baseline, hc, sr_word, sr_sentence or hc_sr" ;;
+esac
+batch=128 warmup=10000 interval=5000 workers=4
+if [[ $small == yes ]]; then
+    [[ -z $model ]] || fail "--small has a model of its own: leave --model out"
+    prepared=$(here outputs/electra/two_cores)
+    # a generator as wide as the discriminator: so small a one needs it to get better than word frequencies
+    size=(
+        --arch tn_electra_small --encoder-layers 3 --encoder-embed-dim 128 --encoder-attention-heads 2
+        --embedding-dim 128 --generator-size 0.5 --generator-attention-heads 2 --max-positions 128
+    )
+    length=64 batch=32 updates=2000 warmup=200 rate=2e-3 interval=200 workers=1
+    : "${data:=$prepared/data}" "${sequences_per_gpu:=$batch}" "${output:=outputs/electra/two_cores/$method}"
+    if [[ $method == hc* ]]; then : "${synonyms:=$prepared/synonyms.txt}"; fi
+    for file in "$data" ${synonyms:+"$synonyms"}; do
+        need "$file" "run examples/electra/prepare_small.sh first, or give --data and --synonyms"
+    done
+else
+    case $model in
+        small) length=128 updates=1000000 rate=5e-4 ;;
+        base) length=512 updates=200000 rate=5e-5 ;;
+        '') fail "give --model small or base, or --small" ;;
+        *) fail "--model $model: give small or base" ;;
+    esac
+    size=(--arch "tn_electra_$model")
+    [[ $model != base || $init ]] || fail "give --init FILE, made by fairseq-tn convert from-hf"
+fi
+[[ $data ]] || fail "give --data FOLDER, made by fairseq-preprocess"
+if [[ $method == hc* ]]; then
+    [[ $synonyms ]] || fail "--method $method needs --synonyms FILE, made by fairseq-tn synonyms build"
+    loss+=(--synonyms "$synonyms")
+else
+    [[ -z $synonyms ]] || fail "--method $method has no use for --synonyms; give --method hc or hc_sr"
+fi
+: "${output:=outputs/electra/$method-$model}"
+
+# --- the command
+
+: "${sequences_per_gpu:=$([[ $model == base ]] && echo 16 || echo 128)}"
+share_out "$batch" "$gpus" "$sequences_per_gpu" "$precision"
+write_to "$output" "$interval"
+command=(
+    fairseq-train "$data" --user-dir "$(here fairseq_tn)" --task bert_pretraining --no-nsp "${loss[@]}" "${size[@]}"
+    ${init:+--finetune-from-model "$init"}
+    --tokens-per-sample "$length" "${hardware[@]}" --num-workers "$workers" --seed 1
+    "${optimizer[@]}" --lr "$rate" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
+    --total-num-update "$updates" --max-update "$updates" "${writing[@]}" "${further[@]}"
+)
+
+show_command "${command[@]}"
+[[ $dry_run == no ]] || exit 0
+need_inputs
+mkdir -p "$output"
+[[ $small == yes ]] || exec "${command[@]}"
+"${command[@]}"
+exec python "$(dirname "${BASH_SOURCE[0]}")/learned.py" "$data" "$output"
