@@ -40,6 +40,12 @@ def _broadcast_checkpoint() -> list:
     return [_TensorPlaceholder, *configuration, typing.Any, dict, list, int, collections.defaultdict]
 
 
+def allow_checkpoint_files() -> None:
+    """Let torch's restricted unpickler read the files that fairseq writes; does not import fairseq."""
+    if hasattr(torch.serialization, "add_safe_globals"):
+        torch.serialization.add_safe_globals([argparse.Namespace, *_numpy_scalars()])
+
+
 def allow_checkpoints() -> None:
     """Let torch's restricted unpickler read fairseq's checkpoints.
 
@@ -47,10 +53,9 @@ def allow_checkpoints() -> None:
     and fine-tuning fail, and with several processes the configuration in a checkpoint too. Naming the few classes
     keeps unpickling restricted for everything else.
     """
+    allow_checkpoint_files()
     if hasattr(torch.serialization, "add_safe_globals"):
-        torch.serialization.add_safe_globals(
-            [argparse.Namespace, *_numpy_scalars(), *_broadcast_checkpoint()]
-        )
+        torch.serialization.add_safe_globals(_broadcast_checkpoint())
 
 
 def let_hydra_pass_errors() -> None:

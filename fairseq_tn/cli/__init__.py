@@ -17,7 +17,7 @@ COMMANDS = {
     "path": "print the folder to give to --user-dir",
     "wikipedia": "turn a Wikipedia dump into plain sentences",
     "encode": "write text as tokens of a vocabulary, for fairseq-preprocess",
-    "synonyms": "build and show synonym tables",
+    "synonyms": "build, show and compare synonym tables",
     "convert": "convert checkpoints from and to Hugging Face",
     "evaluate": "evaluate checkpoints",
     "report": "turn training runs into a report with tables and plots",
@@ -41,8 +41,11 @@ def main(argv: list[str] | None = None) -> int:
             module.add_arguments(command)
     args = parser.parse_args(argv)
     assert module is not None  # argparse has refused any other word
-    # job schedulers end jobs by SIGTERM: leave as after an error, so that temporary files are removed
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    # job schedulers end jobs by SIGTERM, closed terminals by SIGHUP (which nohup ignores): leave as after an error,
+    # so that temporary files are removed
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(ending) != signal.SIG_IGN:
+            signal.signal(ending, lambda number, frame: sys.exit(128 + number))
     try:
         return module.run(args) or 0
     except UserError as error:

@@ -1,12 +1,13 @@
-"""Build and show synonym tables."""
+"""Build, show and compare synonym tables."""
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairseq_tn.errors import UserError
+from fairseq_tn.synonyms import MIN_COSINE, NEIGHBOURS
 
 if TYPE_CHECKING:
     from fairseq_tn.synonyms import SynonymTable
@@ -34,6 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--wordnet", metavar="FOLDER", help="WordNet's files; by default found, or downloaded by NLTK"
     )
 
+    vectors = build.add_argument_group("--source vectors and --source model")
+    vectors.add_argument(
+        "--vectors", metavar="FILE", help="word2vec (text or binary), GloVe or fastText's .vec, plain or gzip"
+    )
+    vectors.add_argument("--checkpoint", metavar="FILE", help="the model whose input embedding is taken")
+    vectors.add_argument(
+        "--neighbours", metavar="K", type=int, help=f"most synonyms of a word (default: {NEIGHBOURS})"
+    )
+    vectors.add_argument(
+        "--min-cosine", metavar="C", type=float, help=f"least cosine of a synonym (default: {MIN_COSINE:g})"
+    )
+
     show = actions.add_parser(
         "show",
         help="print the synonyms of tokens",
@@ -45,6 +58,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--table", metavar="FILE", required=True)
     _add_gpt2_encoder(show)
 
+    compare = actions.add_parser(
+        "compare",
+        help="print what two tables have in common",
+        description="Print the sizes and the overlap of two tables, and examples of what only one of them holds.",
+    )
+    compare.add_argument("first", metavar="A", help="a table")
+    compare.add_argument("second", metavar="B", help="another, of the same vocabulary")
+    _add_gpt2_encoder(compare)
+
 
 def _add_gpt2_encoder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -53,7 +75,7 @@ def _add_gpt2_encoder(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return _build(args) if args.action == "build" else _show(args)
+    return {"build": _build, "show": _show, "compare": _compare}[args.action](args)
 
 
 def _from_wordnet(args: argparse.Namespace, symbols: list[str]) -> "SynonymTable":
@@ -68,18 +90,60 @@ def _from_wordnet(args: argparse.Namespace, symbols: list[str]) -> "SynonymTable
     )
 
 
+def _from_vectors(args: argparse.Namespace, symbols: list[str]) -> "SynonymTable":
+    from fairseq_tn.synonyms.vectors import build_from_vectors
+
+    return build_from_vectors(symbols, args.vectors, **_vector_options(args))
+
+
+def _from_model(args: argparse.Namespace, symbols: list[str]) -> "SynonymTable":
+    from fairseq_tn.synonyms.vectors import build_from_model
+
+    return build_from_model(symbols, args.checkpoint, **_vector_options(args))
+
+
+def _vector_options(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "neighbours": NEIGHBOURS if args.neighbours is None else args.neighbours,
+        "min_cosine": MIN_COSINE if args.min_cosine is None else args.min_cosine,
+        "gpt2_tokens": _gpt2_tokens(args),
+        "progress": sys.stderr.isatty(),
+    }
+
+
 def _gpt2_tokens(args: argparse.Namespace) -> dict[str, str] | None:
     from fairseq_tn.synonyms.vocabularies import read_gpt2_tokens
 
     return None if args.gpt2_encoder is None else read_gpt2_tokens(args.gpt2_encoder)
 
 
-SOURCES: dict[str, Callable[[argparse.Namespace, list[str]], "SynonymTable"]] = {"wordnet": _from_wordnet}
+SOURCES: dict[str, Callable[[argparse.Namespace, list[str]], "SynonymTable"]] = {
+    "model": _from_model,
+    "vectors": _from_vectors,
+    "wordnet": _from_wordnet,
+}
+# the options of each source; the first is needed, unless it is WordNet's
+SOURCE_OPTIONS = {
+    "model": ("checkpoint", "neighbours", "min_cosine"),
+    "vectors": ("vectors", "neighbours", "min_cosine"),
+    "wordnet": ("wordnet", "exact_lemmas"),
+}
+
+
+def _check_source_options(args: argparse.Namespace) -> None:
+    own = SOURCE_OPTIONS[args.source]
+    for name in dict.fromkeys(name for names in SOURCE_OPTIONS.values() for name in names):
+        option = "--" + name.replace("_", "-")
+        if name not in own and getattr(args, name) not in (None, False):
+            raise UserError(f"{option} means nothing to --source {args.source}; leave it out")
+    if args.source != "wordnet" and getattr(args, own[0]) is None:
+        raise UserError(f"--source {args.source} needs --{own[0]} FILE")
 
 
 def _build(args: argparse.Namespace) -> int:
     from fairseq_tn.synonyms.vocabularies import read_symbols
 
+    _check_source_options(args)
     if Path(args.output).is_dir():
         raise UserError(f"--output {args.output} is a folder; name a file")
     if Path(args.output).exists() and Path(args.vocab).exists() and Path(args.output).samefile(args.vocab):
@@ -87,19 +151,24 @@ def _build(args: argparse.Namespace) -> int:
     symbols = read_symbols(args.vocab)
     table = SOURCES[args.source](args, symbols)
     if not len(table):
+        remedy = (
+            "is it a vocabulary of another language?" if args.source == "wordnet" else "lower --min-cosine"
+        )
         raise UserError(
             f"no token of {args.vocab} has a synonym in {table.header['source']} "
-            f"({table.header['options']}); is it a vocabulary of another language?"
+            f"({table.header['options']}); {remedy}"
         )
     table.save(args.output)
     share = 100 * len(table) / len(symbols)
     print(f"{table.header['source']} ({table.header['options']})")
+    if "words" in table.header:
+        print(f"of the vocabulary's words, {table.header['words']}")
     print(
         f"{len(table):,} of {len(symbols):,} tokens ({share:.1f} %) have synonyms, {table.num_pairs:,} pairs"
     )
     print("for example")
     writing = _writing(table.tokens, args)
-    for token in _examples(table, writing):
+    for token in _examples({token: table.synonyms(token) for token in table.tokens}, writing):
         print(f"  {writing(token)}: {' '.join(map(writing, table.synonyms(token)[:8]))}")
     print(f"written to {args.output}")
     return 0
@@ -116,13 +185,13 @@ def _writing(tokens: list[str], args: argparse.Namespace) -> Callable[[str], str
     return lambda symbol: words.get(symbol, symbol)
 
 
-def _examples(table: "SynonymTable", writing: Callable[[str], str], number: int = 4) -> list[str]:
+def _examples(synonyms: Mapping[str, list[str]], writing: Callable[[str], str], number: int = 4) -> list[str]:
     """A few tokens spread over the table, rather words with several synonyms than figures and names."""
     tokens = [
         token
-        for token in table.tokens
-        if writing(token).strip("▁Ġ").isalpha() and len(writing(token)) > 3 and len(table.synonyms(token)) > 2
-    ] or table.tokens
+        for token, others in synonyms.items()
+        if writing(token).strip("▁Ġ").isalpha() and len(writing(token)) > 3 and len(others) > 2
+    ] or [*synonyms]
     return tokens[:: max(1, len(tokens) // number)][:number]
 
 
@@ -147,3 +216,44 @@ def _show(args: argparse.Namespace) -> int:
             print(f"{token}: no synonyms")
             missing = True
     return 1 if missing else 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from fairseq_tn.synonyms.comparison import compare_tables
+    from fairseq_tn.synonyms.table import read_table
+
+    paths = (args.first, args.second)
+    (first_header, first), (second_header, second) = map(read_table, paths)
+    digests = [header.get("vocabulary") for header in (first_header, second_header)]
+    if None not in digests and digests[0] != digests[1]:
+        print(
+            f"fairseq-tn synonyms: warning: {args.first} and {args.second} were made for different vocabularies",
+            file=sys.stderr,
+        )
+    result = compare_tables(first, second)
+    for letter, path, header in zip("AB", paths, (first_header, second_header), strict=True):
+        source = (
+            f"{header['source']} ({header.get('options', 'no options')})"
+            if "source" in header
+            else "no header"
+        )
+        print(f"{letter}: {path}, {source}")
+    print(f"{'':9}{'A':>11}{'B':>11}{'both':>11}{'only A':>11}{'only B':>11}{'Jaccard':>9}")
+    for name, overlap in (("tokens", result.tokens), ("pairs", result.pairs)):
+        numbers = (
+            overlap.first,
+            overlap.second,
+            overlap.both,
+            overlap.first - overlap.both,
+            overlap.second - overlap.both,
+        )
+        print(
+            f"{name:9}" + "".join(f"{number:11,}" for number in numbers) + f"{100 * overlap.jaccard:7.1f} %"
+        )
+    writing = _writing([*first, *second], args)
+    for letter, only in (("A", result.only_first), ("B", result.only_second)):
+        if only:
+            print(f"pairs only in {letter}, for example")
+            for token in _examples(only, writing):
+                print(f"  {writing(token)}: {' '.join(map(writing, only[token][:8]))}")
+    return 0

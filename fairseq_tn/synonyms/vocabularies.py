@@ -25,6 +25,8 @@ from fairseq_tn.errors import UserError
 STYLES = ("wordpiece", "sentencepiece", "gpt2", "gpt2-ids", "subword-nmt", "words")
 FAIRSEQ_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 MASK = "<mask>"
+# if a source of synonyms knows a smaller share of a vocabulary's words, it is hardly one for their language
+FEW_WORDS = 0.01
 
 _FILLER = re.compile(r"madeupword\d+")
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Za-z]+\d*\]|madeupword\d+")
@@ -133,12 +135,17 @@ def whole_words(
         if gpt2_tokens is None:
             raise UserError(
                 "this vocabulary holds GPT-2 token ids instead of tokens; give GPT-2's encoder.json, "
-                "which names them"
+                "which names them, with --gpt2-encoder"
             )
         decoded = ((s, _gpt2_word(gpt2_tokens.get(s, ""))) for s in ordinary)
     else:
         raise UserError(f"unknown vocabulary style {style!r}; choose one of {', '.join(STYLES)}")
     return {symbol: word for symbol, word in decoded if word}
+
+
+def words_with_letters(words: Mapping[str, str]) -> dict[str, str]:
+    """Of :func:`whole_words`, those that hold a letter of any script; figures and punctuation do not."""
+    return {symbol: word for symbol, word in words.items() if any(map(str.isalpha, word))}
 
 
 def read_gpt2_tokens(path: str | Path) -> dict[str, str]:

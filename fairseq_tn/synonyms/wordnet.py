@@ -8,6 +8,7 @@ synsets a word has is the same as in NLTK's ``synsets``.
 
 import contextlib
 import io
+import logging
 import re
 import threading
 import urllib.request
@@ -20,7 +21,16 @@ from tqdm import tqdm
 
 from fairseq_tn.errors import UserError
 from fairseq_tn.synonyms.table import SynonymTable
-from fairseq_tn.synonyms.vocabularies import choose_writing, detect_style, symbols_by_word, whole_words
+from fairseq_tn.synonyms.vocabularies import (
+    FEW_WORDS,
+    choose_writing,
+    detect_style,
+    symbols_by_word,
+    whole_words,
+    words_with_letters,
+)
+
+logger = logging.getLogger(__name__)
 
 Folder = Path | zipfile.Path
 
@@ -292,6 +302,14 @@ def build_from_wordnet(
                 chosen[choose_writing(word, lemma, candidates, words)] = None
         if chosen:
             synonyms[symbol] = list(chosen)
+    lettered = words_with_letters(words)
+    if 0 < len(synonyms) < FEW_WORDS * len(lettered):
+        logger.warning(
+            "only %s of the vocabulary's %s words have synonyms in WordNet, which is English; a vocabulary of another "
+            "language needs word vectors of it (fairseq-tn synonyms build --source vectors)",
+            f"{len(synonyms):,}",
+            f"{len(lettered):,}",
+        )
     header = {
         "source": f"WordNet {source.version}",
         "options": f"{'exact lemmas' if exact_lemmas else 'Morphy'}, {style} vocabulary",
