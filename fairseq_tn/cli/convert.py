@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--like",
         type=Path,
         metavar="FOLDER",
-        help="folder with the tokenizer and config.json (default: hf/ beside dict.txt or the checkpoint)",
+        help="folder with the tokenizer and config.json (default: hf/ beside dict.txt or the checkpoint); for a "
+        "RoBERTa that was trained from nothing, the folder with GPT-2's encoder.json and vocab.bpe does",
     )
     command.add_argument(
         "--architecture",
@@ -87,9 +88,12 @@ def _from_hf(args: argparse.Namespace) -> None:
 
 
 def _to_hf(args: argparse.Namespace) -> None:
-    from fairseq_tn.convert.to_hf import convert_to_hf
+    from fairseq_tn.convert.roberta_vocabulary import hugging_face_tokenizer
+    from fairseq_tn.convert.to_hf import convert_to_hf, find_like
 
-    done = convert_to_hf(args.checkpoint, args.dict, args.output, args.like, args.architecture, args.dtype)
+    like = args.like or find_like(args.checkpoint, args.dict)
+    with hugging_face_tokenizer(like, args.dict) as folder:
+        done = convert_to_hf(args.checkpoint, args.dict, args.output, folder, args.architecture, args.dtype)
     _report(
         done.notes,
         *(

@@ -5,11 +5,13 @@ GPT-2 numbers the 256 bytes first, then the token that each merge adds. Sentence
 symbols as they are.
 """
 
+import contextlib
 import dataclasses
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from fairseq_tn.data.gpt2 import ENCODER, MERGES
 from fairseq_tn.data.vocabulary import FAIRSEQ_SPECIALS, HuggingFaceVocabulary, named_specials
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import read_json
-from fairseq_tn.synonyms.vocabularies import GPT2_BYTES
+from fairseq_tn.synonyms.vocabularies import FAIRSEQ_SPECIALS as FIRST
+from fairseq_tn.synonyms.vocabularies import GPT2_BYTES, MASK, is_special, read_gpt2_tokens, read_symbols
 
 SENTENCEPIECE_FILE = "sentencepiece.bpe.model"
 _END_OF_TEXT = "<|endoftext|>"
@@ -197,3 +200,43 @@ def write_encoder_files(folder: Path, output: Path) -> list[str]:
             ]
         shutil.copyfile(folder / SENTENCEPIECE_FILE, output / SENTENCEPIECE_FILE)
     return []
+
+
+@contextlib.contextmanager
+def hugging_face_tokenizer(folder: Path, dict_file: Path) -> Iterator[Path]:
+    """Yield ``folder``, or a temporary one if it holds GPT-2's ``encoder.json`` and ``vocab.bpe`` alone.
+
+    The temporary one has the tokenizer of a model that was trained in fairseq on the ids in ``dict_file``. Raises
+    UserError if that file lacks tokens that the tokenizer would write.
+    """
+    given = [folder / name for name in (ENCODER, MERGES)]
+    if not all(path.is_file() for path in given) or any(
+        (folder / name).is_file() for name in ("tokenizer.json", "vocab.json")
+    ):
+        yield folder
+        return
+    names = read_gpt2_tokens(folder / ENCODER)
+    symbols = read_symbols(dict_file)[len(FIRST) :]
+    known = set(symbols)
+    missing = [name for number, name in names.items() if number not in known and name != _END_OF_TEXT]
+    if missing:
+        raise UserError(
+            f"{dict_file} lacks {len(missing):,} of the {len(names):,} tokens of {folder / ENCODER}, such as "
+            f"{missing[0]}: no Hugging Face tokenizer writes <unk> for them; such models cannot be exported"
+        )
+    for symbol in symbols:
+        if symbol not in names and not is_special(symbol):
+            raise UserError(
+                f"{dict_file} holds {symbol}, which is no id of {folder / ENCODER}; give --like a folder with the "
+                "files that the text was encoded with"
+            )
+    tokens = [*FIRST, *(names.get(symbol, symbol) for symbol in symbols), MASK]
+    settings = {"tokenizer_class": "RobertaTokenizer", "add_prefix_space": False}
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, content in (
+            ("vocab.json", {token: number for number, token in enumerate(tokens)}),
+            ("tokenizer_config.json", settings),
+        ):
+            (Path(temporary) / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+        shutil.copyfile(folder / MERGES, Path(temporary) / "merges.txt")
+        yield Path(temporary)

@@ -46,7 +46,7 @@ def find_like(checkpoint: Path, dict_file: Path) -> Path:
             return folder
     raise UserError(
         f"no folder {ORIGINAL_FOLDER}/ beside {dict_file} or {checkpoint}; give --like FOLDER, the Hugging "
-        "Face folder whose tokenizer and configuration the model has"
+        "Face folder whose tokenizer and configuration the model has, or GPT-2's encoder.json and vocab.bpe"
     )
 
 

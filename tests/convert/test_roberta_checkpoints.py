@@ -202,3 +202,51 @@ def test_half_precision_goes_there_and_back(folder):
     back(folder, dtype="float16")
     expected, written = (load_file(folder / name / "model.safetensors") for name in ("original", "back"))
     assert all(torch.equal(value.half(), written[name]) for name, value in expected.items())
+
+
+def test_a_model_that_was_trained_from_nothing_gets_the_tokenizer_of_its_encoder_files(folder):
+    """fairseq's users have encoder.json and vocab.bpe, and no Hugging Face folder."""
+    (folder / "gpt2").mkdir()
+    for name in ("encoder.json", "vocab.bpe"):
+        (folder / "fairseq" / name).rename(folder / "gpt2" / name)
+    (folder / "fairseq/hf").rename(folder / "elsewhere")
+    lines = (folder / "fairseq/dict.txt").read_text().split("\n")[:-1]
+    moved = [
+        lines[-1],
+        *lines[:-1],
+    ]  # a dictionary of its own, in another order than any Hugging Face folder's
+    (folder / "fairseq/dict.txt").write_text("".join(f"{line}\n" for line in moved))
+    command = ["convert", "to-hf", folder / "fairseq/model.pt", "--dict", folder / "fairseq/dict.txt"]
+    command += ["--like", folder / "gpt2", "--output", folder / "back"]
+    assert main([*map(str, command)]) == 0
+    model, loading = transformers.AutoModelForMaskedLM.from_pretrained(
+        folder / "back", output_loading_info=True
+    )
+    assert not any(loading.values())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "back")
+    known = task_dictionary(folder / "fairseq/dict.txt")
+    (folder / "text.txt").write_text(TEXT[0] + "\n")
+    encode(folder / "gpt2", folder / "text.txt", folder / "encoded/train")
+    symbols = (folder / "encoded/train").read_text().split()
+    ids = tokenizer(TEXT[0])["input_ids"]
+    assert ids == [0, *(known.index(symbol) for symbol in symbols), 2]
+    (ours,), _, _ = checkpoint_utils.load_model_ensemble_and_task([str(folder / "fairseq/model.pt")])
+    with torch.no_grad():
+        expected = model.eval()(torch.tensor([ids])).logits
+        found = outputs(ours.eval(), torch.tensor([ids]))["encoder.lm_head."]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_a_dictionary_without_some_tokens_of_the_encoder_files_cannot_be_exported(folder, capsys):
+    (folder / "gpt2").mkdir()
+    for name in ("encoder.json", "vocab.bpe"):
+        (folder / "fairseq" / name).rename(folder / "gpt2" / name)
+    command = ["convert", "to-hf", folder / "fairseq/model.pt", "--dict", folder / "fairseq/dict.txt"]
+    command += ["--like", folder / "gpt2", "--output", folder / "back"]
+    text = (folder / "fairseq/dict.txt").read_text()
+    (folder / "fairseq/dict.txt").write_text(text.replace("\n17 1\n", "\n"))
+    assert main([*map(str, command)]) == 1
+    assert "lacks 1 of the 291 tokens" in capsys.readouterr().err
+    (folder / "fairseq/dict.txt").write_text(text + "banana 1\n")
+    assert main([*map(str, command)]) == 1
+    assert "banana" in capsys.readouterr().err
