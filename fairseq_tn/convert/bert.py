@@ -15,6 +15,7 @@ from fairseq_tn.convert.settings import (
     check_encoder,
     check_heads,
     fractions,
+    options_that_differ,
     whole_numbers,
     write_activation,
     written_config,
@@ -45,7 +46,7 @@ _SIZES = {
 }
 _NUMBERS = {**DROPOUTS, "layer_norm_eps": "layer_norm_eps"}
 
-_EMBEDDINGS = {
+EMBEDDINGS = {
     "encoder.embed_tokens.weight": ("embeddings.word_embeddings.weight",),
     "encoder.embed_positions.weight": ("embeddings.position_embeddings.weight",),
     "encoder.embed_segments.weight": ("embeddings.token_type_embeddings.weight",),
@@ -100,7 +101,7 @@ def tensor_table(cfg: TnBertConfig) -> TensorTable:
     """The tensors of a model of these sizes."""
     layers = layer_names(cfg.encoder_layers or 0, "encoder.layers.", "encoder.layer.")
     return TensorTable(
-        names=with_parameters({**_EMBEDDINGS, **layers, **_HEADS}),
+        names=with_parameters({**EMBEDDINGS, **layers, **_HEADS}),
         embedding="encoder.embed_tokens.weight",
         vocabulary_rows=frozenset({"encoder.embed_tokens.weight", "lm_head.bias"}),
         heads={"lm_head.": "masked-LM head", "pooler.": "pooler", "nsp_head.": "next-sentence head"},
@@ -136,26 +137,25 @@ def command_line(cfg: TnBertConfig) -> list[str]:
         "encoder_ffn_embed_dim": 4 * width,
         "encoder_attention_heads": max(1, width // 64),
     }
-    options = ["--arch", name]
-    for field, default in usual.items():
-        value = getattr(cfg, field)
-        if field != "_name" and value != default:
-            options += ["--" + field.replace("_", "-"), str(value)]
-    if _tokens_per_sample(cfg) != BertPretrainingConfig.tokens_per_sample:
-        options += ["--tokens-per-sample", str(_tokens_per_sample(cfg))]
-    return options
+    return ["--arch", name, *options_that_differ(cfg, usual), *length_options(cfg.max_positions)]
 
 
-def _tokens_per_sample(cfg: TnBertConfig) -> int:
+def length_options(max_positions: int) -> list[str]:
+    """``--tokens-per-sample`` where a model's positions are fewer than the tasks' usual length."""
+    length = tokens_per_sample(max_positions)
+    return [] if length == BertPretrainingConfig.tokens_per_sample else ["--tokens-per-sample", str(length)]
+
+
+def tokens_per_sample(max_positions: int) -> int:
     """The length of sequences to train with: the tasks' usual one, or less for a model of fewer positions."""
-    return min(BertPretrainingConfig.tokens_per_sample, cfg.max_positions)
+    return min(BertPretrainingConfig.tokens_per_sample, max_positions)
 
 
 def checkpoint_settings(cfg: TnBertConfig) -> dict[str, dict[str, Any]]:
     """``model``, ``task`` (without data) and ``criterion`` of the configuration in a fairseq checkpoint."""
     return {
         "model": {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)},
-        "task": {"_name": "bert_pretraining", "tokens_per_sample": _tokens_per_sample(cfg)},
+        "task": {"_name": "bert_pretraining", "tokens_per_sample": tokens_per_sample(cfg.max_positions)},
         "criterion": {"_name": "bert_pretraining"},
     }
 

@@ -117,6 +117,11 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     path.chmod(mode)  # safetensors writes files that only their owner may read
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a folder holds any file of a tokenizer."""
+    return any((folder / name).is_file() for name in TOKENIZER_FILES)
+
+
 def copy_tokenizer(source: Path, target: Path) -> None:
     """Copy the tokenizer's files of one model's folder into another, byte for byte."""
     for name in TOKENIZER_FILES:

@@ -1,12 +1,12 @@
 """The kinds of models that can be converted: a module of this folder each, with the functions listed here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from fairseq_tn.convert import bert, roberta
+from fairseq_tn.convert import bert, electra, roberta
 from fairseq_tn.convert.tensors import TensorTable
 from fairseq_tn.data.vocabulary import HuggingFaceVocabulary
 from fairseq_tn.errors import UserError
@@ -16,8 +16,8 @@ class Kind(Protocol):
     """What conversion must know of one kind of model. ``cfg`` is its configuration in our notation.
 
     MODELS: fairseq's name of the model, for messages.
-    ARCHITECTURES: classes of transformers that to-hf can write, the usual one first -> the heads (keys of
-        ``TensorTable.heads``) that they lack.
+    ARCHITECTURES: classes of transformers that to-hf can write, the usual one first -> the beginnings of our
+        names that they lack, heads (keys of ``TensorTable.heads``) in most cases.
     """
 
     MODELS: str
@@ -84,13 +84,48 @@ class Kind(Protocol):
         """``config.json``; what our configuration does not know is taken from ``like``, which may be empty."""
 
 
+@runtime_checkable
+class CompoundKind(Kind, Protocol):
+    """A kind whose models take several folders of Hugging Face. ``model_config`` is then that of one folder.
+
+    PARTS: subfolder, "" for the folder itself, where to-hf writes a part -> the classes that can be written for
+        it, the usual one first.
+    ROLES: the same keys -> what users call the part.
+    """
+
+    PARTS: dict[str, tuple[str, ...]]
+    ROLES: dict[str, str]
+
+    def part_of(self, tensors: Iterable[str]) -> str | None:
+        """The key of ``PARTS`` that a folder with tensors of these names is; None if it can be any."""
+
+    def join(
+        self, cfgs: Mapping[str, Any], sources: Mapping[str, Path], sizes: Mapping[str, Any]
+    ) -> tuple[Any, list[str]]:
+        """The configuration, all sizes written out, of the model that folders make; notes on what was changed.
+
+        Args:
+            cfgs: key of ``PARTS`` -> what ``model_config`` made of that folder; those that are there.
+            sources: the files that they were read from, for messages.
+            sizes: options of the model, for a part that no folder holds.
+
+        Raises UserError, naming a file and a field, for folders that cannot be one model.
+        """
+
+
 # model_type of config.json -> the beginning of the names of transformers' classes, the module
 _MODEL_TYPES: dict[str, tuple[str, Kind]] = {
     "bert": ("Bert", bert),
+    "electra": ("Electra", electra),
     "roberta": ("Roberta", roberta),
     "xlm-roberta": ("XLMRoberta", roberta),
 }
-KINDS: tuple[Kind, ...] = (bert, roberta)
+KINDS: tuple[Kind, ...] = (bert, electra, roberta)
+
+
+def parts_of(kind: Kind) -> dict[str, tuple[str, ...]]:
+    """``PARTS`` of a kind; a kind that is not compound has one part."""
+    return kind.PARTS if isinstance(kind, CompoundKind) else {"": tuple(kind.ARCHITECTURES)}
 
 
 def kind_of_config(config: Mapping[str, Any], source: Path) -> Kind:

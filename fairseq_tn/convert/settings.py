@@ -101,3 +101,12 @@ def write_activation(config: dict[str, Any], activation: str, known: Mapping[str
     """Set ``hidden_act`` unless ``config`` holds another name of the same function."""
     if known.get(config.get("hidden_act", "")) != activation:
         config["hidden_act"] = activation
+
+
+def options_that_differ(cfg: Any, usual: Mapping[str, Any]) -> list[str]:
+    """fairseq-train's options for the fields of ``cfg`` that are not as ``usual`` (all fields) has them."""
+    options: list[str] = []
+    for field, value in usual.items():
+        if field != "_name" and getattr(cfg, field) != value:
+            options += ["--" + field.replace("_", "-"), str(getattr(cfg, field))]
+    return options

@@ -20,7 +20,10 @@ _LAYER = {
 }
 _BUFFERS = {"embeddings.position_ids", "embeddings.token_type_ids"}
 # heads that transformers puts on an encoder for fine-tuning
-_FINE_TUNED = ("classifier.", "qa_outputs.", "multi_choice.")
+_FINE_TUNED = ("classifier.", "qa_outputs.", "multi_choice.", "sequence_summary.")
+
+# in every dictionary of fairseq
+_PAD, _EOS = 1, 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +34,7 @@ class TensorTable:
     embedding: ours of the token embeddings.
     vocabulary_rows: ours whose rows are tokens.
     heads: what a checkpoint may lack as a whole: the beginning of our names -> what it is.
+    parts: what folders of one part lack (see :class:`fairseq_tn.convert.kinds.CompoundKind`), in the same way.
     encoder: the attribute of transformers' classes that holds the encoder; its tensors bear it as a prefix.
     copies: Hugging Face's second name of a tensor, which files may hold too -> the first.
     tied: our second name of a tensor -> the first.
@@ -43,6 +47,15 @@ class TensorTable:
     encoder: str
     copies: dict[str, str]
     tied: dict[str, str] = dataclasses.field(default_factory=dict)
+    parts: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def without(self, left_out: tuple[str, ...]) -> "TensorTable":
+        """The table of a model that lacks the tensors whose names of ours begin with one of ``left_out``."""
+        return dataclasses.replace(
+            self,
+            names={name: theirs for name, theirs in self.names.items() if not name.startswith(left_out)},
+            heads={head: what for head, what in self.heads.items() if not head.startswith(left_out)},
+        )
 
 
 def with_parameters(table: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
@@ -168,16 +181,26 @@ def to_hugging_face(
 ) -> dict[str, Tensor]:
     """Our tensors under Hugging Face's names without prefix, the vocabulary's rows in its order.
 
-    The inverse of :func:`to_fairseq`; ``left_out`` are the keys of ``table.heads`` that are not wanted.
+    The inverse of :func:`to_fairseq`; ``left_out`` are the beginnings of our names that are not wanted.
     """
     inverse = torch.empty(len(order), dtype=torch.long)
     inverse[torch.tensor(order)] = torch.arange(len(order))
     tensors: dict[str, Tensor] = {}
-    for ours, theirs in table.names.items():
-        if ours.startswith(left_out):
-            continue
+    for ours, theirs in table.without(left_out).names.items():
         value = state[ours][inverse] if ours in table.vocabulary_rows else state[ours]
         for name, part in zip(theirs, value.chunk(len(theirs)), strict=True):
             # a copy: safetensors refuses tensors that share memory
             tensors[name] = part.clone()
     return tensors
+
+
+def random_pairs(vocabulary_size: int, max_positions: int) -> Tensor:
+    """Four sequences of random tokens (B x T), of different lengths, each with two segments."""
+    longest = min(32, max_positions)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(vocabulary_size, (4, longest), generator=generator)
+    tokens[tokens == _PAD] = _EOS
+    tokens[:, longest // 2] = _EOS
+    for row, sequence in enumerate(tokens):
+        sequence[longest - row * longest // 6 :] = _PAD
+    return tokens
