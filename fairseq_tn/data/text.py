@@ -59,7 +59,7 @@ class TextReader:
         """The lines of a document and the blank line after it."""
         try:
             content = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # beside bad JSON, an integer of thousands of digits
             raise UserError(f"{place}: not JSON; --field reads one JSON object a line") from None
         if not isinstance(content, dict):
             raise UserError(f"{place}: not a JSON object; --field reads one JSON object a line")

@@ -59,6 +59,7 @@ def test_halves_of_characters_are_replaced():
         ("{", "not JSON"),
         ("text", "not JSON"),
         ("[" * 100_000, "not JSON"),
+        ('{"text": "x", "id": ' + "1" * 5000 + "}", "not JSON"),
         ("[1]", "not a JSON object"),
         ('{"title": "x", "body": "y"}', r"no field 'text' \(it has title, body\)"),
         ("{}", r"no field 'text' \(it has none\)"),
