@@ -59,7 +59,8 @@ def encode_corpus(
     :func:`~fairseq_tn.data.dictionary.build_dict_text`).
 
     Raises UserError for a missing, empty or damaged file, for text that is not UTF-8 or that ``reader`` refuses
-    (with the line), and for a ``dict.txt`` of another vocabulary beside ``output``. Nothing is left behind then.
+    (with the line), for a ``dict.txt`` of another vocabulary beside ``output``, and for limits that leave a built
+    dictionary without a word. Nothing is left behind then.
     """
     output = Path(output)
     dictionary = output.parent / "dict.txt"
@@ -92,6 +93,11 @@ def encode_corpus(
         text = encoder.dict_text()
         if text is None:
             text = build_dict_text(symbols, threshold, nwords)
+            if not text:
+                raise UserError(
+                    "no word of the text is left for dict.txt; lower --threshold or raise --nwords (fairseq's four "
+                    "special symbols count too)"
+                )
             kept = {line.rsplit(" ", 1)[0] for line in text.split("\n")}
             counts.unknown = sum(count for symbol, count in symbols.items() if symbol not in kept)
         if not (dictionary.exists() and dictionary.read_text(encoding="utf-8") == text):
@@ -111,6 +117,10 @@ def _check_output(output: Path, dictionary: Path, encoder: Encoder, inputs: Sequ
         if output.exists() and os.path.exists(path) and os.path.samefile(output, path):
             raise UserError(f"{output} is an input too; choose another --output")
     text = encoder.dict_text()
+    if dictionary.is_dir():
+        raise UserError(
+            f"{dictionary} is a folder, where the dictionary is to be written; choose another folder"
+        )
     if text is None and dictionary.exists():
         raise UserError(
             f"{dictionary} exists; give it with --dict to write its words, or remove it to build a new one"

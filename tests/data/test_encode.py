@@ -225,6 +225,12 @@ def test_a_dictionary_of_another_vocabulary_is_not_overwritten(encoder, tmp_path
     assert not (tmp_path / "train").exists()
 
 
+def test_a_folder_in_the_dictionarys_place_is_refused_before_the_work(encoder, tmp_path):
+    (tmp_path / "dict.txt").mkdir()
+    with pytest.raises(UserError, match=r"dict\.txt is a folder"):
+        encode_corpus(encoder, [tmp_path / "missing"], tmp_path / "train")
+
+
 def test_command(folder, tmp_path, capsys):
     (tmp_path / "in").write_text("hello world\n\nhello")
     arguments = [

@@ -15,6 +15,7 @@ from small_tokenizers import train_gpt2, train_sentencepiece, train_subword_nmt,
 from subword_nmt.apply_bpe import BPE
 
 from fairseq_tn.cli import main
+from fairseq_tn.data.encode import encode_corpus
 from fairseq_tn.data.encoders import EncoderOptions, load_encoder
 from fairseq_tn.errors import UserError
 
@@ -188,6 +189,14 @@ def test_a_built_dictionary_is_the_one_of_fairseq(tmp_path):
         expected.finalize(padding_factor=1, **finalize)
         expected.save(str(tmp_path / "expected"))
         assert (output.parent / "dict.txt").read_text() == (tmp_path / "expected").read_text()
+
+
+@pytest.mark.parametrize("limit", [{"threshold": 9}, {"nwords": 4}])
+def test_a_dictionary_without_words_is_refused(tmp_path, limit):
+    (tmp_path / "in").write_text("hello world\n")
+    with pytest.raises(UserError, match=r"no word of the text .* lower --threshold or raise --nwords"):
+        encode_corpus(load_encoder("words"), [tmp_path / "in"], tmp_path / "train", **limit)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
 def test_a_built_dictionary_serves_the_next_split(tmp_path, capsys):
