@@ -53,6 +53,14 @@ class TeacherStudentTask(BertPretrainingTask):
                     f"the teacher {self._teacher_path} is {teacher} wide and the student {student}; "
                     "give a teacher of the same --encoder-embed-dim"
                 )
+        teacher_model: Any = self._teacher
+        positions = teacher_model.max_positions()
+        if isinstance(positions, int) and positions < self.cfg.tokens_per_sample:
+            raise UserError(
+                f"the teacher {self._teacher_path} has {positions} positions, and --tokens-per-sample is "
+                f"{self.cfg.tokens_per_sample}; lower it, or give a teacher with more (--resize-positions is for "
+                "the student only)"
+            )
         return super().build_criterion(cfg, *args, **kwargs)
 
     @property

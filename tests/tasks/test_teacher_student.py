@@ -11,6 +11,7 @@ import fairseq_tn
 
 fairseq_tn.register()
 
+from fairseq_tn.errors import UserError  # noqa: E402
 from fairseq_tn.models.bert import TnBertConfig, TnBertModel  # noqa: E402
 from fairseq_tn.tasks.teacher_student import TeacherStudentConfig, TeacherStudentTask  # noqa: E402
 
@@ -93,6 +94,13 @@ def test_the_teacher_is_not_loaded_before_training_starts(task, tmp_path):
     (tmp_path / "teacher.pt").unlink()
     student_of(task)
     with pytest.raises(SystemExit, match="teacher"):
+        task.build_criterion(tacl())
+
+
+def test_a_teacher_with_too_few_positions_is_refused(task):
+    """A student may be resized to more positions than the checkpoint has; its teacher is not."""
+    task.cfg.tokens_per_sample = 49
+    with pytest.raises(UserError, match=r"teacher\.pt has 48 positions, and --tokens-per-sample is 49"):
         task.build_criterion(tacl())
 
 
