@@ -59,7 +59,9 @@ def test_an_unknown_command_is_status_2():
     assert "nonsense" in done.stderr
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_an_interrupted_command_leaves_nothing(tmp_path, number, status):
     pipe, output = tmp_path / "pipe", tmp_path / "out" / "encoded"
     os.mkfifo(pipe)
@@ -70,7 +72,7 @@ def test_an_interrupted_command_leaves_nothing(tmp_path, number, status):
         list(map(str, command)),
         stderr=subprocess.DEVNULL,
         # a shell starts background jobs, this test run perhaps among them, with SIGINT ignored
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=lambda: [signal.signal(n, signal.SIG_DFL) for n in (signal.SIGINT, signal.SIGHUP)],
     )
     with pipe.open("w") as writer:
         writer.write("word word\n" * 1000)
