@@ -14,6 +14,7 @@ from torch import Tensor
 import fairseq_tn
 from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.models.bert import TnBertConfig, TnBertModel
+from fairseq_tn.models.electra import TnElectraConfig, TnElectraModel
 
 fairseq_tn.register()
 
@@ -61,6 +62,25 @@ def make_tn_bert(task, seed: int = 0) -> TnBertModel:
         attention_dropout=0.0,
     )
     model = TnBertModel.build_model(cfg, task)
+    return scatter(model, model.lm_head, seed)
+
+
+def make_tn_electra(task, seed: int = 0, **options) -> TnElectraModel:
+    cfg = TnElectraConfig(
+        **{
+            "encoder_layers": 2,
+            "encoder_embed_dim": WIDTH,
+            "encoder_attention_heads": 2,
+            "embedding_dim": 12,
+            "generator_embed_dim": 8,
+            "generator_attention_heads": 2,
+            "max_positions": 16,
+            "dropout": 0.0,
+            "attention_dropout": 0.0,
+            **options,
+        }
+    )
+    model = TnElectraModel.build_model(cfg, task)
     return scatter(model, model.lm_head, seed)
 
 
