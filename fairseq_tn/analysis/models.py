@@ -146,6 +146,65 @@ def named_paths(arguments: Sequence[str]) -> dict[str, Path]:
     return named
 
 
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model and what belongs to it are; the fields are those of :func:`open_model`."""
+
+    name: str
+    path: Path
+    tokenizer: str | None = None
+    dictionary: str | None = None
+
+    def open(self, device: torch.device | str | None = None, with_tokenizer: bool = True) -> AnalysedModel:
+        """Read the model; see :func:`open_model`."""
+        return open_model(self.name, self.path, self.tokenizer, self.dictionary, device, with_tokenizer)
+
+
+def model_sources(
+    models: Sequence[str], tokenizers: Sequence[str] = (), dictionaries: Sequence[str] = ()
+) -> list[ModelSource]:
+    """What ``--model``, ``--tokenizer`` and ``--dict`` name.
+
+    Args:
+        models: ``PATH`` or ``NAME=PATH``, see :func:`named_paths`.
+        tokenizers: ``NAME=TOKENIZER`` of one model, or ``TOKENIZER`` of all that are not named.
+        dictionaries: ``NAME=FILE`` of one checkpoint, or ``FILE`` of all that are not named.
+
+    Raises:
+        UserError: something is named twice, or named for a model that is not there
+    """
+    paths = named_paths(models)
+    tokenizer_of = _by_model("--tokenizer", tokenizers, paths)
+    dictionary_of = _by_model("--dict", dictionaries, paths)
+    return [
+        ModelSource(
+            name,
+            path,
+            tokenizer_of.get(name, tokenizer_of.get("")),
+            # Hugging Face folders have their own vocabulary
+            dictionary_of.get(name, None if path.is_dir() else dictionary_of.get("")),
+        )
+        for name, path in paths.items()
+    ]
+
+
+def _by_model(option: str, arguments: Sequence[str], names: Iterable[str]) -> dict[str, str]:
+    """Values by the names of models; the value of all models has the name ``""``."""
+    values: dict[str, str] = {}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals or Path(argument).exists():
+            name, value = "", argument
+        elif name not in names:
+            raise UserError(f"{option} {argument}: no model is called {name}; there are {', '.join(names)}")
+        if name in values:
+            raise UserError(
+                f"{option} is given twice for {name or 'all models'}; write {option} NAME=... for each"
+            )
+        values[name] = value
+    return values
+
+
 def open_model(
     name: str,
     path: Path,
@@ -172,7 +231,9 @@ def open_model(
 
     fairseq_tn.register()
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    opened = (_open_folder if path.is_dir() else _open_checkpoint)(path, tokenizer, dictionary, with_tokenizer)
+    opened = (_open_folder if path.is_dir() else _open_checkpoint)(
+        path, tokenizer, dictionary, with_tokenizer
+    )
     model, symbols, encoder, updates = opened
     limit = model.max_positions()
     return AnalysedModel(
@@ -265,7 +326,9 @@ def read_sentences(path: str | Path, limit: int | None = None, split: bool = Fal
                 text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
             except UnicodeDecodeError as error:
                 bad = line + data.count(b"\n", 0, error.start)
-                raise UserError(f"{path}, line {bad}: not UTF-8; convert the file, for example with iconv") from None
+                raise UserError(
+                    f"{path}, line {bad}: not UTF-8; convert the file, for example with iconv"
+                ) from None
             for sentence in reader.lines(text, Path(path), line):
                 if not sentence:
                     continue

@@ -7,9 +7,11 @@ same information in grey. Needs matplotlib (extra ``analysis``).
 import io
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_tn.errors import UserError
+from fairseq_tn.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -116,6 +118,27 @@ def as_png(figure: "Figure") -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150, facecolor="white")
     return buffer.getvalue()
+
+
+def save_figure(figure: "Figure", folder: Path, name: str) -> list[Path]:
+    """Write ``name``.png and ``name``.svg into ``folder``, dark on white; returns their paths.
+
+    The letters of the SVG are drawn as paths: it looks the same where our fonts are missing. The same figure gives
+    the same file.
+    """
+    import matplotlib as mpl
+
+    files = []
+    for ending in ("png", "svg"):
+        file = folder / f"{name}.{ending}"
+        with atomic_path(file) as path:
+            if ending == "png":
+                path.write_bytes(as_png(figure))
+            else:
+                with mpl.rc_context({"svg.fonttype": "path", "svg.hashsalt": name}):
+                    figure.savefig(path, format="svg", facecolor="white", metadata={"Date": None})
+        files.append(file)
+    return files
 
 
 def _figure():

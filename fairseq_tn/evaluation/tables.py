@@ -1,5 +1,6 @@
 """Results of an evaluation as aligned text for a terminal."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,30 @@ def number(scores: Mapping[str, Any], measure: Measure) -> str:
     """The value of ``measure`` as it is printed everywhere; a dash where it was not measured."""
     value = value_of(scores, measure)
     return "–" if value is None else f"{value:.{measure.digits}f}"
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Cells in columns two blanks apart, the first ``left`` columns flush left, the others flush right.
+
+    Wide characters (Chinese, for example) count as the two columns that terminals give them.
+    """
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        blanks = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            cell + blank if column < left else blank + cell
+            for column, (cell, blank) in enumerate(zip(row, blanks, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def _width(text: str) -> int:
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
 
 
 def scores_text(models: Mapping[str, Mapping[str, Any]]) -> str:
@@ -23,12 +48,7 @@ def scores_text(models: Mapping[str, Mapping[str, Any]]) -> str:
             for measure, names in zip(measures, winners, strict=True)
         ]
         rows.append([name, *cells])
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    return aligned(rows)
 
 
 def examples_text(examples: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
