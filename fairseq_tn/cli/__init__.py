@@ -20,7 +20,6 @@ COMMANDS = {
     "synonyms": "build, show and compare synonym tables",
     "convert": "convert checkpoints from and to Hugging Face",
     "evaluate": "evaluate checkpoints",
-    "analyze": "look at what training did to a model: self-similarity, false negatives, corrections, embeddings",
     "report": "turn training runs into a report with tables and plots",
 }
 
