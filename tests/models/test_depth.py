@@ -120,15 +120,15 @@ def test_tn_electra():
     }
 
 
-def test_a_tied_head_counts_as_the_embeddings():
-    model = Named("encoder.layers.0.w", "lm_head.dense.weight")
-    tied = nn.Parameter(torch.zeros(2))
-    # the head comes first among the names
-    first = nn.Module()
-    first.register_parameter("a_head", tied)
-    first.add_module("encoder", model.encoder)
-    first.encoder.register_parameter("embed_tokens", tied)
-    mark_depth(first)
+@pytest.mark.parametrize("head", ["a_head", "lm_head"], ids=["first", "last"])
+def test_a_tied_head_counts_as_the_embeddings(head):
+    """Whichever of its two names comes first."""
+    names = [f"{head}.weight", "encoder.layers.0.w"]
+    model = Named(*(names if head == "a_head" else reversed(names)))
+    tied = getattr(model, head).weight
+    model.encoder.embed_tokens = nn.Module()
+    model.encoder.embed_tokens.weight = tied
+    mark_depth(model)
     assert steps_below_heads(tied) == 3
 
 
