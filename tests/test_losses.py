@@ -13,6 +13,8 @@ from torch import Tensor
 from fairseq_tn.losses import (
     hard_correction,
     masked_lm_loss,
+    replaced_token_loss,
+    sentence_kl,
     soft_regularization,
     token_contrastive_loss,
 )
@@ -217,6 +219,107 @@ def test_soft_regularization_of_half_precision_is_computed_in_float32(dtype, aut
         loss = soft_regularization(embeddings, predicted, gold)
     assert loss.dtype == torch.float32
     assert loss.tolist() == pytest.approx(reference_sr(embeddings, predicted, gold), abs=1e-5)
+
+
+# --- whole sequences ---------------------------------------------------------------------------------------------
+
+
+def draw_states(seed: int, b: int, t: int, d: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Predicted and gold states, and the real tokens of right-padded sequences."""
+    rng = torch.Generator().manual_seed(seed)
+    predicted, gold = 2 * torch.randn(2, b, t, d, generator=rng, dtype=torch.float64)
+    valid = torch.arange(t) < torch.randint(1, t + 1, (b,), generator=rng)[:, None]
+    return predicted, gold, valid
+
+
+def reference_kl(predicted: Tensor, gold: Tensor, valid: Tensor) -> Tensor:
+    from torch.distributions import Categorical, kl_divergence
+
+    divergence = kl_divergence(Categorical(logits=predicted), Categorical(logits=gold))
+    return (divergence * valid).sum()
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**31), b=st.integers(1, 4), t=st.integers(1, 6), d=st.integers(1, 6))
+def test_sentence_kl_is_that_of_torch_distributions(seed, b, t, d):
+    predicted, gold, valid = draw_states(seed, b, t, d)
+    found, wanted = [x.requires_grad_() for x in (predicted.clone(), predicted.clone())]
+    loss, expected = sentence_kl(found, gold, valid), reference_kl(wanted, gold, valid)
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(found.grad, wanted.grad)
+
+
+def test_sentence_kl_is_directed_and_gives_the_gold_states_no_gradient():
+    predicted, gold, valid = draw_states(3, 3, 5, 4)
+    predicted.requires_grad_()
+    gold.requires_grad_()
+    loss = sentence_kl(predicted, gold, valid)
+    assert not torch.allclose(loss, sentence_kl(gold, predicted, valid))
+    loss.backward()
+    assert gold.grad is None
+    assert predicted.grad[~valid].eq(0).all()
+    assert torch.autograd.gradcheck(lambda x: sentence_kl(x, gold, valid), predicted)
+    assert sentence_kl(predicted, predicted, valid).item() == pytest.approx(0, abs=1e-12)
+
+
+def test_what_stands_at_padding_does_not_reach_the_losses_of_sequences():
+    predicted, gold, valid = draw_states(4, 3, 5, 4)
+    logits, replaced = predicted[..., 0].clone(), gold[..., 0] > 0
+    expected = sentence_kl(predicted, gold, valid), replaced_token_loss(logits, replaced, valid)
+    assert not valid.all()
+    for odd in (float("nan"), float("inf"), 1e6):
+        predicted[~valid] = gold[~valid] = logits[~valid] = odd
+        replaced = replaced ^ ~valid
+        torch.testing.assert_close(sentence_kl(predicted, gold, valid), expected[0])
+        torch.testing.assert_close(replaced_token_loss(logits, replaced, valid), expected[1])
+    none = torch.zeros_like(valid)
+    states = predicted.nan_to_num().requires_grad_()
+    loss = sentence_kl(states, gold, none) + replaced_token_loss(states[..., 0], replaced, none)
+    assert loss.item() == 0
+    loss.backward()
+    assert states.grad.eq(0).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**31),
+    b=st.integers(1, 4),
+    t=st.integers(1, 6),
+    scale=st.sampled_from([0.1, 1.0, 30.0]),
+)
+def test_replaced_token_loss_is_the_cross_entropy_of_two_classes(seed, b, t, scale):
+    states, _, valid = draw_states(seed, b, t, 2)
+    logits, replaced = scale * states[..., 0], states[..., 1] > 0
+    expected = sum(
+        log_sum_exp([0.0, logit]) - logit * truth
+        for logit, truth in zip(logits[valid].tolist(), replaced[valid].tolist(), strict=True)
+    )
+    loss = replaced_token_loss(logits.requires_grad_(), replaced, valid)
+    assert loss.item() == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    loss.backward()
+    gradient = (logits.detach().sigmoid() - replaced.double()) * valid
+    torch.testing.assert_close(logits.grad, gradient)
+
+
+def test_replaced_token_loss_survives_very_large_logits():
+    logits = torch.tensor([[1e4, -1e4, 1e4, -1e4]])
+    replaced = torch.tensor([[True, True, False, False]])
+    assert replaced_token_loss(logits, replaced, torch.ones_like(replaced)).item() == 2e4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_losses_of_sequences_are_computed_in_float32(dtype, autocast):
+    predicted, gold, valid = (x if x.dtype == torch.bool else x.to(dtype) for x in draw_states(6, 4, 20, 64))
+    logits, replaced = predicted[..., 0], gold[..., 0] > 0
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        found = sentence_kl(predicted, gold, valid), replaced_token_loss(logits, replaced, valid)
+    expected = reference_kl(predicted.double(), gold.double(), valid)
+    assert found[0].dtype == found[1].dtype == torch.float32
+    torch.testing.assert_close(found[0].double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[1].double(), replaced_token_loss(logits.double(), replaced, valid))
 
 
 # --- token-aware contrastive loss --------------------------------------------------------------------------------

@@ -10,19 +10,22 @@ import pytest
 import torch
 from bench import contestants, parse
 from fairseq import utils as fairseq_utils
+from small_pretraining import make_batch, make_criterion, make_task, make_tn_electra
 
 import fairseq_tn
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's use of hydra
 
 
+NAMES = ("mlm", "hc", "sr", "sr-sentence", "tacl", "electra")
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> dict:
-    """MLM, HC, SR and TaCL as ``fairseq-train`` builds them, with a batch on the ``meta`` device."""
+    """Each method as ``fairseq-train`` builds it, with a batch on the ``meta`` device."""
     fairseq_tn.register()
-    args = parse(
-        ["--layers", "1", "--width", "32", "--batch", "4", "--length", "32", "--only", "mlm,hc,sr,tacl"]
-    )
+    sizes = ["--layers", "1", "--width", "32", "--batch", "4", "--length", "32"]
+    args = parse([*sizes, "--only", ",".join(NAMES)])
     found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -39,7 +42,7 @@ def _no_autocast(monkeypatch):
     monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
 
 
-@pytest.mark.parametrize("name", ["mlm", "hc", "sr", "tacl"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_training_step_reads_no_value(name, runs):
     run, batch = runs[name]
     loss, _ = run.forward(batch)
@@ -49,7 +52,22 @@ def test_a_training_step_reads_no_value(name, runs):
         assert run.model.encoder.embed_tokens.weight.grad is not None
 
 
-@pytest.mark.parametrize(("name", "key"), [("mlm", "selected"), ("tacl", "max_selected")])
+@pytest.mark.parametrize("level", ["word", "sentence"])
+def test_electra_with_hard_correction_and_regularisation_reads_no_value(level, tmp_path):
+    task = make_task(nsp=False)
+    model = make_tn_electra(task)
+    (tmp_path / "synonyms.txt").write_text("w1\tw2\n")
+    options = {"synonyms": str(tmp_path / "synonyms.txt"), "soft_reg_weight": 1.0, "soft_reg_level": level}
+    criterion = make_criterion("electra", task, model, **options)
+    batch = fairseq_utils.apply_to_sample(lambda tensor: tensor.to("meta"), make_batch(1, nsp=False))
+    loss, denominator, log = criterion(model.to("meta"), batch)
+    assert {loss.device.type, denominator.device.type} == {"meta"}
+    assert {"hc_corrected", "sr_loss", "disc_correct"} <= log.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("mlm", "selected"), ("tacl", "max_selected"), ("electra", "selected")]
+)
 def test_the_batch_has_to_say_what_would_be_read(name, key, runs):
     run, batch = runs[name]
     with pytest.raises((NotImplementedError, RuntimeError), match=r"nonzero|item"):
