@@ -29,6 +29,7 @@ from fairseq_tn.convert.settings import (
 from fairseq_tn.convert.tensors import TensorTable, layer_names, with_parameters, without_prefix
 from fairseq_tn.data.vocabulary import HuggingFaceVocabulary
 from fairseq_tn.errors import UserError
+from fairseq_tn.synonyms.vocabularies import detect_style
 
 MODELS = "fairseq's roberta"
 # architecture -> the heads that it lacks
@@ -279,11 +280,15 @@ def hugging_face_config(
     dtype: str,
     like: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """``config.json``, see :func:`fairseq_tn.convert.settings.written_config`; an XLM-R's if ``like`` is one."""
-    cross_lingual = like.get("model_type") == "xlm-roberta"
+    """``config.json``, see :func:`fairseq_tn.convert.settings.written_config`.
+
+    It is XLM-R's if ``like`` is, or if ``like`` is empty and the vocabulary is SentencePiece's.
+    """
+    pieces = detect_style(vocabulary.tokens) == "sentencepiece"
+    model_type = like.get("model_type", "xlm-roberta" if pieces else "roberta")
     ids = {role: vocabulary.tokens.index(token) for role, token in vocabulary.specials.items()}
     known = {
-        "model_type": "roberta",
+        "model_type": model_type,
         "bos_token_id": ids["cls"],
         "pad_token_id": ids["pad"],
         "eos_token_id": ids["sep"],
@@ -292,7 +297,7 @@ def hugging_face_config(
         "layer_norm_eps": EPSILON,
         "max_position_embeddings": cfg.max_positions + _PAD + 1,
     }
-    architecture = f"XLM{architecture}" if cross_lingual else architecture
+    architecture = f"XLM{architecture}" if model_type == "xlm-roberta" else architecture
     config = written_config(known, cfg, {**LAYER_SIZES, **DROPOUTS}, architecture, len(vocabulary), dtype)
     write_activation(config, "gelu", ACTIVATIONS)
     return config

@@ -237,6 +237,22 @@ def test_a_model_that_was_trained_from_nothing_gets_the_tokenizer_of_its_encoder
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
+def test_a_sentencepiece_model_alone_makes_an_xlm_r(tmp_path):
+    write_roberta(tmp_path / "original", "XLMRobertaForMaskedLM")
+    convert_from_hf(tmp_path / "original", tmp_path / "fairseq")
+    (tmp_path / "alone").mkdir()
+    model = tmp_path / "fairseq/sentencepiece.bpe.model"
+    model.rename(tmp_path / "alone" / model.name)
+    back(tmp_path, like=tmp_path / "alone")
+    loaded, loading = transformers.AutoModelForMaskedLM.from_pretrained(
+        tmp_path / "back", output_loading_info=True
+    )
+    assert type(loaded).__name__ == "XLMRobertaForMaskedLM"
+    assert not any(loading.values())
+    expected, found = (transformers.AutoTokenizer.from_pretrained(tmp_path / x) for x in ("original", "back"))
+    assert found(TEXT)["input_ids"] == expected(TEXT)["input_ids"]
+
+
 def test_a_dictionary_without_some_tokens_of_the_encoder_files_cannot_be_exported(folder, capsys):
     (folder / "gpt2").mkdir()
     for name in ("encoder.json", "vocab.bpe"):
