@@ -40,9 +40,7 @@ def write_half(folder, architecture, seed=1, shuffle=3, embeddings=None, **confi
 
 def write_electra(folder, discriminator=None, generator=None, **both):
     """Write ``discriminator`` and ``generator`` into ``folder``; returns the two models."""
-    first = write_half(
-        folder / "discriminator", "ElectraForPreTraining", **{**both, **(discriminator or {})}
-    )
+    first = write_half(folder / "discriminator", "ElectraForPreTraining", **{**both, **(discriminator or {})})
     second = write_half(
         folder / "generator",
         "ElectraForMaskedLM",
