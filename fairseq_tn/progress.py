@@ -12,24 +12,33 @@ _DELAY_SECONDS = 3.0
 @contextlib.contextmanager
 def bytes_progress(total: int, description: str) -> Iterator[Callable[[int], None]]:
     """Yield a function that takes the number of bytes done so far; nothing is shown for work of a few seconds."""
+    with _bar(total, description, unit="B", unit_scale=True, unit_divisor=1024) as bar:
+        yield lambda position: bar.update(position - bar.n)
+
+
+@contextlib.contextmanager
+def count_progress(total: int, description: str, unit: str) -> Iterator[Callable[[int], None]]:
+    """Yield a function that takes how many more ``unit`` are done; nothing is shown for work of a few seconds."""
+    with _bar(total, description, unit=f" {unit}") as bar:
+        yield lambda more: bar.update(more)
+
+
+def _bar(total: int, description: str, **options):
     from tqdm import tqdm
 
     terminal = sys.stderr.isatty()
     seconds = _TERMINAL_SECONDS if terminal else _LOG_SECONDS
-    with tqdm(
+    return tqdm(
         total=total or None,
         desc=description,
-        unit="B",
-        unit_scale=True,
-        unit_divisor=1024,
         mininterval=seconds,
         maxinterval=seconds,
         delay=_DELAY_SECONDS if terminal else _LOG_SECONDS,
         file=_Lines() if not terminal else sys.stderr,
         ascii=not terminal,
         leave=False,
-    ) as bar:
-        yield lambda position: bar.update(position - bar.n)
+        **options,
+    )
 
 
 class _Lines:

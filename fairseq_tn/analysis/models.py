@@ -1,5 +1,6 @@
 """Models with their tokenizers, as the analyses read them: fairseq checkpoints and Hugging Face folders."""
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,11 @@ from torch import Tensor, nn
 
 from fairseq_tn.data.encode import Encoder
 from fairseq_tn.data.encoders import EncoderOptions, load_encoder
+from fairseq_tn.data.gpt2 import ENCODER, Gpt2Encoder
 from fairseq_tn.data.streams import InputStream
 from fairseq_tn.data.text import TextReader
 from fairseq_tn.errors import UserError
+from fairseq_tn.files import read_json
 from fairseq_tn.models.access import all_layers, pretraining_outputs
 
 # tokens of a batch, padding included
@@ -117,6 +120,13 @@ class AnalysedModel:
     def symbols(self, sequence: Iterable[int]) -> list[str]:
         """The symbols of ids."""
         return [self.dictionary[int(token)] for token in sequence]
+
+    def labels(self, sequence: Iterable[int]) -> list[str]:
+        """The symbols of ids as people read them: the tokens that GPT-2's ids stand for, not their numbers."""
+        symbols = self.symbols(sequence)
+        if not isinstance(self.encoder, Gpt2Encoder):
+            return symbols
+        return [self.encoder.token(symbol) for symbol in symbols]
 
 
 def named_paths(arguments: Sequence[str]) -> dict[str, Path]:
@@ -258,7 +268,7 @@ def _open_folder(
     if dictionary is not None:
         raise UserError(f"--dict belongs to fairseq checkpoints; {folder} has its own vocabulary")
     loaded = load_hugging_face(folder)
-    encoder = load_encoder(tokenizer or str(folder)) if with_tokenizer else None
+    encoder = _load_tokenizer(tokenizer or str(folder)) if with_tokenizer else None
     return loaded.model, new_dictionary(loaded.vocabulary), encoder, None
 
 
@@ -288,23 +298,50 @@ def _open_checkpoint(
     encoder = None
     if with_tokenizer:
         if tokenizer is None:
-            places = [file.parent / ORIGINAL_FOLDER, *(folder / ORIGINAL_FOLDER for folder in folders)]
-            found = next((place for place in places if place.is_dir()), None)
-            if found is None:
+            # GPT-2's files stand beside dict.txt, other tokenizers in hf/
+            places = [
+                place
+                for folder in (file.parent, *folders)
+                for place, mark in ((folder, folder / ENCODER), (folder / ORIGINAL_FOLDER,) * 2)
+                if mark.exists()
+            ]
+            if not places:
                 raise UserError(
                     f"no folder {ORIGINAL_FOLDER}/ with a tokenizer beside {path} or {file}; give what it was "
                     "encoded with as --tokenizer"
                 )
-            tokenizer = str(found)
-        encoder = load_encoder(tokenizer, _encoder_options(tokenizer, file))
+            tokenizer = str(places[0])
+        encoder = _load_tokenizer(tokenizer, file)
     history = state.get("optimizer_history") or [{}]
     model = build_from_checkpoint(state, symbols, path, "--model")
     return model, symbols, encoder, history[-1].get("num_updates")
 
 
-def _encoder_options(tokenizer: str, dictionary: Path) -> EncoderOptions:
-    # WordPiece folders bring their vocabulary; words and pieces are looked up in the model's
-    return EncoderOptions(dictionary=None if Path(tokenizer).exists() else str(dictionary))
+def _load_tokenizer(tokenizer: str, dictionary: Path | None = None) -> Encoder:
+    path = Path(tokenizer)
+    if not path.exists():
+        # words and pieces are looked up in the model's dictionary
+        return load_encoder(
+            tokenizer, EncoderOptions(dictionary=None if dictionary is None else str(dictionary))
+        )
+    if not (path.is_dir() and _is_byte_level(path)):
+        return load_encoder(tokenizer)
+    from fairseq_tn.convert.roberta_vocabulary import write_encoder_files
+
+    # RoBERTa's own files, as GPT-2's
+    with tempfile.TemporaryDirectory() as temporary:
+        write_encoder_files(path, Path(temporary))
+        return load_encoder(temporary)
+
+
+def _is_byte_level(folder: Path) -> bool:
+    """Whether a Hugging Face folder holds the byte-level BPE of RoBERTa."""
+    if (folder / ENCODER).is_file():
+        return False
+    if (folder / "tokenizer.json").is_file():
+        model = read_json(folder / "tokenizer.json").get("model")
+        return isinstance(model, dict) and model.get("type") == "BPE"
+    return (folder / "vocab.json").is_file()
 
 
 def read_sentences(path: str | Path, limit: int | None = None, split: bool = False) -> Iterator[str]:

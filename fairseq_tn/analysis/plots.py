@@ -1,4 +1,4 @@
-"""Plots for reports: training curves and self-similarity by layer.
+"""Plots: training curves, self-similarity by layer, cosines of the tokens of a sentence.
 
 The colours are those of Okabe and Ito, which colour-blind readers tell apart; line styles and markers carry the
 same information in grey. Needs matplotlib (extra ``analysis``).
@@ -10,11 +10,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_tn.analysis.lettering import Lettering
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from fairseq_tn.analysis.layer_similarity import CosineMatrix
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("solid", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (9, 3)))
@@ -82,6 +85,100 @@ def similarity_by_layer(values: Mapping[str, Sequence[float]], order: Sequence[s
     axes.set_xlabel("layer (0: embeddings)")
     axes.set_ylabel("self-similarity (mean cosine)")
     _finish(figure, axes)
+    return figure
+
+
+def measures_by_layer(
+    measures: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+) -> "Figure":
+    """Several measures of several models by layer, side by side; entry 0 of each sequence belongs to the embeddings.
+
+    Args:
+        measures: name and unit of a measure -> name of a model -> (values, half widths of their intervals).
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    require_matplotlib()
+    order = list(dict.fromkeys(name for models in measures.values() for name in models))
+    figure = Figure(figsize=(3.5 * len(measures), 3.5), layout="constrained")
+    for axes, (label, models) in zip(
+        figure.subplots(1, len(measures), squeeze=False)[0], measures.items(), strict=True
+    ):
+        for name, (values, widths) in models.items():
+            axes.errorbar(
+                range(len(values)),
+                values,
+                yerr=widths,
+                **_style(order, name),
+                lw=1.7,
+                ms=5,
+                capsize=3,
+                label=name,
+            )
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlabel("layer (0: embeddings)")
+        axes.set_ylabel(label)
+        _finish_axes(axes)
+    _finish_figure(figure, figure.axes[0], columns=4)
+    return figure
+
+
+def cosine_matrices(matrices: "Mapping[str, CosineMatrix]", letters: Lettering) -> "Figure":
+    """The cosines of the tokens of one sentence in several models, side by side with one scale of colours.
+
+    The scale spans the cosines off the diagonals. The diagonal itself, always 1, is left white.
+
+    Args:
+        matrices: name of a model -> its matrix.
+        letters: for the labels of all.
+    """
+    require_matplotlib()
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    tokens = max(len(matrix.labels) for matrix in matrices.values())
+    panel = min(max(0.17 * tokens, 2.8), 6.8)
+    columns = min(len(matrices), 3 if panel < 3.5 else 2)
+    rows = -(-len(matrices) // columns)
+    figure = Figure(figsize=(panel * columns + 1.9, (panel + 0.9) * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    cosines = {
+        name: np.where(np.eye(len(matrix.cosines), dtype=bool), np.nan, matrix.cosines)
+        for name, matrix in matrices.items()
+    }
+    lowest = min(np.nanmin(values) for values in cosines.values())
+    highest = max(np.nanmax(values) for values in cosines.values())
+    for axes in grid.flat[len(matrices) :]:
+        axes.set_axis_off()
+    for axes, (name, matrix) in zip(grid.flat, matrices.items(), strict=False):
+        mesh = axes.pcolormesh(
+            np.ma.masked_invalid(cosines[name]),
+            cmap="cividis",  # evenly spaced in lightness, the same for colour-blind readers
+            vmin=lowest,
+            vmax=highest if highest > lowest else lowest + 1e-6,
+            edgecolors="face",  # no seams between the cells of an SVG
+            linewidth=0.1,
+        )
+        axes.set_aspect("equal")
+        axes.invert_yaxis()
+        size = min(8.0, 0.8 * 72 * panel / tokens)
+        labels = [letters.label(token, number) for number, token in enumerate(matrix.labels, start=1)]
+        ticks = [place + 0.5 for place in range(len(labels))]
+        text = {"fontsize": size, "fontfamily": letters.families, "parse_math": False, "color": _INK}
+        axes.set_xticks(ticks, labels, rotation=90, **text)
+        axes.set_yticks(ticks, labels, **text)
+        axes.tick_params(length=0, pad=2)
+        for spine in axes.spines.values():
+            spine.set_color(_INK)
+            spine.set_linewidth(0.5)
+        axes.set_title(
+            f"{name}, layer {matrix.layer}: mean {matrix.mean:.2f}", fontsize=10, color=_INK, parse_math=False
+        )
+    bar = figure.colorbar(mesh, ax=list(grid.flat), shrink=0.8, aspect=28)
+    bar.set_label("cosine of two tokens' states", color=_INK)
+    bar.ax.tick_params(colors=_INK, labelsize=9)
+    bar.outline.set_visible(False)
     return figure
 
 
@@ -163,6 +260,12 @@ def _style(order: Sequence[str], name: str) -> dict:
 
 
 def _finish(figure, axes) -> None:
+    _finish_axes(axes)
+    # three names of ours would not fit in a browser with wide letters
+    _finish_figure(figure, axes, columns=2)
+
+
+def _finish_axes(axes) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -171,10 +274,13 @@ def _finish(figure, axes) -> None:
     axes.xaxis.label.set_color(_INK)
     axes.yaxis.label.set_color(_INK)
     axes.grid(True, color=_INK, alpha=0.15, lw=0.6)
+
+
+def _finish_figure(figure, axes, columns: int) -> None:
     figure.legend(
         *axes.get_legend_handles_labels(),
         loc="outside lower center",
-        ncols=2,  # three names of ours would not fit in a browser with wide letters
+        ncols=columns,
         fontsize=9,
         frameon=False,
         labelcolor=_INK,

@@ -19,13 +19,27 @@ def self_similarity(states: Tensor, valid: Tensor) -> Tensor:
         B values in float64 between -1 and 1; nan for a sequence with fewer than two real tokens, where no
         pair exists. A state of zeros counts as a cosine of 0 with every other.
     """
+    total, own, tokens = unit_sums(states, valid)
+    mean = (total.square().sum(dim=1) - own) / (tokens * (tokens - 1))
+    return torch.where(tokens > 1, mean, torch.full_like(mean, torch.nan))
+
+
+def unit_sums(states: Tensor, valid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What cosines between the tokens of sequences can be computed from, in float64.
+
+    Args:
+        states: B x T x D, any floating-point type.
+        valid: B x T bool, True at real tokens.
+
+    Returns:
+        The sum of each sequence's unit vectors (B x D), the sum of their squared norms (B), which is nearly the
+        number of tokens, and that number (B).
+    """
     units = F.normalize(states.float().masked_fill(~valid.unsqueeze(-1), 0.0), dim=-1)
     total = units.sum(dim=1, dtype=torch.float64)
     # the actual squared norms, not their number: float32 units are off by 1e-7, and zeros have none
     own = units.square().sum(dim=(1, 2), dtype=torch.float64)
-    tokens = valid.sum(dim=1, dtype=torch.float64)
-    mean = (total.square().sum(dim=1) - own) / (tokens * (tokens - 1))
-    return torch.where(tokens > 1, mean, torch.full_like(mean, torch.nan))
+    return total, own, valid.sum(dim=1, dtype=torch.float64)
 
 
 def self_similarity_of_layers(layers: list[Tensor], valid: Tensor) -> Tensor:

@@ -85,6 +85,21 @@ class Gpt2Encoder:
         beside = f", {self._known:,} of them in {self._dictionary.path}" if self._dictionary else ""
         return f"GPT-2 BPE, {len(self._symbols):,} ids, from {self._folder}{beside}"
 
+    def token(self, symbol: str) -> str:
+        """What an id stands for as people read it: its text, ``Ġ`` where a space begins it; else ``symbol``.
+
+        Bytes that are only a part of a character stay in GPT-2's own letters for them.
+        """
+        token = self._tokenizer.id_to_token(int(symbol)) if symbol.isdecimal() else None
+        if token is None:
+            return symbol
+        word = token.removeprefix("Ġ")
+        try:
+            text = bytes(GPT2_BYTES[character] for character in word).decode("utf-8")
+        except (KeyError, UnicodeDecodeError):
+            return token
+        return token[: len(token) - len(word)] + text
+
     def encode(self, lines: list[str]) -> list[list[str]]:
         """Return the ids of each line."""
         symbols = self._symbols
