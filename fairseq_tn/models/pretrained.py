@@ -14,6 +14,7 @@ from omegaconf import OmegaConf, open_dict
 from torch import Tensor, nn
 
 from fairseq_tn.errors import CheckpointMismatch, UserError
+from fairseq_tn.models.depth import mark_depth
 from fairseq_tn.models.encoder import ACTIVATIONS, TransformerEncoder
 from fairseq_tn.synonyms.vocabularies import vocabulary_digest
 
@@ -223,6 +224,7 @@ class PretrainedModel(BaseFairseqModel):
         model = cls(cfg, task.source_dictionary)
         model.freeze_for(task)
         model.accept_fewer_positions = not hasattr(task, "uses_nsp")
+        mark_depth(model)
         return model
 
     def freeze_for(self, task: Any) -> None:
@@ -257,6 +259,7 @@ class PretrainedModel(BaseFairseqModel):
             logger.warning("replacing the classification head %s", name)
         self.classification_heads[name] = self.new_classification_head(num_classes)
         self.freeze_for_fine_tuning()
+        mark_depth(self)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Check that the checkpoint is of this architecture and vocabulary; match its classification heads.

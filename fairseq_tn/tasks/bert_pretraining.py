@@ -24,6 +24,7 @@ from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.masking import Masker
 from fairseq_tn.data.pretraining import PretrainingDataset
 from fairseq_tn.errors import UserError
+from fairseq_tn.models.depth import mark_depth
 from fairseq_tn.synonyms.vocabularies import read_gpt2_tokens
 
 logger = logging.getLogger(__name__)
@@ -215,6 +216,7 @@ class BertPretrainingTask(FairseqTask):
         """
         model = super().build_model(cfg, from_checkpoint)
         unify_transformer_layers(model)
+        mark_depth(model)
         limit = model.max_positions()
         if not from_checkpoint and isinstance(limit, int) and limit < self.cfg.tokens_per_sample:
             raise UserError(
