@@ -232,12 +232,8 @@ def _compare(args: argparse.Namespace) -> int:
         )
     result = compare_tables(first, second)
     for letter, path, header in zip("AB", paths, (first_header, second_header), strict=True):
-        source = (
-            f"{header['source']} ({header.get('options', 'no options')})"
-            if "source" in header
-            else "no header"
-        )
-        print(f"{letter}: {path}, {source}")
+        options = f" ({header['options']})" if "options" in header else ""
+        print(f"{letter}: {path}, {header.get('source', 'unknown source')}{options}")
     print(f"{'':9}{'A':>11}{'B':>11}{'both':>11}{'only A':>11}{'only B':>11}{'Jaccard':>9}")
     for name, overlap in (("tokens", result.tokens), ("pairs", result.pairs)):
         numbers = (

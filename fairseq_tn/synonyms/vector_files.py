@@ -7,13 +7,14 @@ more memory than many machines have for the sake of some ten thousand rows.
 
 import contextlib
 import gzip
+import io
 import itertools
 import logging
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from typing import NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,9 +82,9 @@ def read_word_vectors(path: str | Path, wanted: Callable[[str], bool], progress:
                 disable=not progress,
             )
             with bar:
-                file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if head.startswith(_GZIP) else raw
+                content = gzip.GzipFile(fileobj=raw) if head.startswith(_GZIP) else raw
                 reader = _Reader(path, wanted, advance=lambda: bar.update(raw.tell() - bar.n))
-                return reader.read(file)
+                return reader.read(io.BufferedReader(cast(io.RawIOBase, content), _CHUNK))
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise UserError(f"{path} is damaged or a part is missing; get the file again") from None
     except OSError as error:
@@ -106,7 +107,7 @@ class _Reader:
         self.with_blanks = 0
         self.unit = "line"
 
-    def read(self, file: BinaryIO) -> WordVectors:
+    def read(self, file: io.BufferedReader) -> WordVectors:
         first = file.readline(_LINE_LIMIT).removeprefix(b"\xef\xbb\xbf")
         if not first:
             raise UserError(f"{self.path} is empty; give a file in {FORMATS}")
@@ -115,11 +116,10 @@ class _Reader:
             count, dimension = map(int, header)
             if not count or not dimension:
                 self._fail(1, f"a header of {count} words in {dimension} dimensions; give a file of vectors")
-            second = file.readline(_LINE_LIMIT)
-            if _is_text(second):
-                self._read_text(itertools.chain([second], file), dimension, 2, count)
+            if _is_text(file.peek(_CHUNK)):
+                self._read_text(file, dimension, 2, count)
             else:
-                self._read_binary(file, second, dimension, count)
+                self._read_binary(file, dimension, count)
         else:
             dimension = _dimension(first)
             if not dimension:
@@ -132,7 +132,7 @@ class _Reader:
 
     def _read_text(self, lines: Iterable[bytes], dimension: int, start: int, count: int | None) -> None:
         found = 0
-        number = start
+        number = start - 1
         for number, line in enumerate(lines, start):
             body = line.rstrip(b" \r\n")
             if not body:
@@ -159,8 +159,9 @@ class _Reader:
                 "correct that line",
             )
 
-    def _read_binary(self, file: BinaryIO, buffer: bytes, dimension: int, count: int) -> None:
+    def _read_binary(self, file: io.BufferedReader, dimension: int, count: int) -> None:
         self.unit = "word"
+        buffer = b""
         size = np.dtype(np.float32).itemsize * dimension
         start = 0
         for number in range(1, count + 1):
@@ -244,12 +245,12 @@ def _dimension(line: bytes) -> int:
     return min(numbers, len(fields) - 1)
 
 
-def _is_text(line: bytes) -> bool:
-    """Whether the first line after a header is text; a faulty one is, unless it holds control characters."""
-    fields = line.rstrip(b" \r\n").split(b" ")
+def _is_text(sample: bytes) -> bool:
+    """Whether what follows a header is text; with a faulty first line it is, unless there are control characters."""
+    fields = sample.partition(b"\n")[0].rstrip(b" \r").split(b" ")
     if len(fields) > 1 and all(map(_is_number, fields[1:])):
         return True
-    return line.translate(None, _CONTROL) == line
+    return sample.translate(None, _CONTROL) == sample
 
 
 def _has_blank_in_word(body: bytes, dimension: int) -> bool:

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _BLOCK_NUMBERS = 1 << 25  # float32 cosines at a time: 128 MiB
 _PAIRS_AT_A_TIME = 1 << 16
+_DECIMALS = 12
 # more than the error of a float32 cosine: what is nearer to a limit is judged in float64
 _MARGIN = 1e-4
 
@@ -269,6 +270,8 @@ def nearest(
                     for r, c in zip(row.split(_PAIRS_AT_A_TIME), column.split(_PAIRS_AT_A_TIME), strict=True)
                 ]
             )
+            # vectors of one direction and several lengths are equally near: rounding hides their last bits
+            cosine = cosine.round(decimals=_DECIMALS)
             best = _best(row.numpy(), column.numpy(), cosine.numpy(), folds, neighbours, min_cosine)
             rows.extend(best[0].tolist())
             columns.extend(best[1].tolist())

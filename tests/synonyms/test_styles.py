@@ -1,5 +1,7 @@
 """Synonyms of the same words, in vocabularies that small tokenizers of each kind have learnt."""
 
+import math
+
 import pytest
 from small_tokenizers import train_gpt2, train_sentencepiece, train_subword_nmt, train_wordpiece
 
@@ -64,6 +66,16 @@ def plain_words(words, folder):
     return ["moses", "--keep-case"], str
 
 
+def write_vectors(words, path):
+    """Vectors of lower-case words in which the nearest neighbour of each is the next of its pair."""
+    lower = list(dict.fromkeys(word.lower() for word in words))
+    with path.open("w") as file:
+        for number, word in enumerate(lower):
+            angle = number // 2 + 0.1 * (number % 2)
+            file.write(f"{word} {math.cos(angle)} {math.sin(angle)}\n")
+    return path, {a: b for pair in zip(lower[::2], lower[1::2], strict=False) for a, b in (pair, pair[::-1])}
+
+
 STYLES = {
     wordpiece: "wordpiece",
     sentencepiece: "sentencepiece",
@@ -103,3 +115,25 @@ def test_the_same_words_have_the_same_synonyms(learn, cased, tmp_path, small_wor
     shown = capsys.readouterr().out
     mark = "▁" if STYLES[learn] == "sentencepiece" else ""
     assert {word.strip(":") for word in shown.split()} == {mark + w for w in ("primary", "main", "principal")}
+
+    # vectors see whole words in the same way
+    vectors, nearest = write_vectors(words, tmp_path / "vectors")
+    build = [
+        "synonyms",
+        "build",
+        "--vocab",
+        str(dictionary),
+        "--source",
+        "vectors",
+        "--vectors",
+        str(vectors),
+    ]
+    assert main([*build, "--neighbours", "1", "--min-cosine", "0.9", "--output", str(table), *options]) == 0
+    rows = dict(line.split("\t") for line in table.read_text().splitlines() if not line.startswith("# "))
+    for word in words:
+        other = nearest.get(word.lower())
+        if word[0].isupper() and other is not None and other.capitalize() in words:
+            other = other.capitalize()
+        elif other not in words:
+            other = other and next((w for w in words if w.lower() == other), None)
+        assert rows.get(symbol(word)) == (other and symbol(other)), word
