@@ -1,4 +1,4 @@
-# Sourced by quickstart.sh and test.sh: the virtual environment. Expects the repository's root as working folder.
+# Sourced by quickstart.sh, test.sh and compat.sh: the virtual environment. Expects the repository's root as working folder.
 # shellcheck shell=bash
 
 fail() {
@@ -22,6 +22,14 @@ find_python() {
         fi
     done
     fail "needs Python 3.11 or 3.12: apt install python3 python3-venv, or name one with PYTHON=/path/to/python3.11"
+}
+
+# drop_broken_torchaudio PYTHON: torchaudio from a package index wants CUDA; beside a CPU build of torch it breaks
+# `import transformers`, and fairseq needs it for speech only.
+drop_broken_torchaudio() {
+    if ! "$1" -c 'import torchaudio' 2>/dev/null; then
+        "$1" -m pip uninstall --quiet --disable-pip-version-check --yes torchaudio
+    fi
 }
 
 # setup_environment EXTRAS: make .venv hold this package with these extras in the tested versions, and put it
@@ -48,11 +56,7 @@ setup_environment() {
             --constraint constraints.txt --editable ".[$extras]" ||
             fail "the installation failed (see above). Without an NVIDIA GPU, TORCH_INDEX=URL names the package" \
                 "index of smaller CPU builds of torch"
-        # torchaudio from a package index wants CUDA; beside a CPU build of torch it breaks `import transformers`,
-        # and fairseq needs it for speech only
-        if ! .venv/bin/python -c 'import torchaudio' 2>/dev/null; then
-            .venv/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchaudio
-        fi
+        drop_broken_torchaudio .venv/bin/python
         printf '%s\n' "$stamp" >>.venv/installed
     fi
     PATH=$PWD/.venv/bin:$PATH

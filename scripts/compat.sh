@@ -67,6 +67,7 @@ install() {
     # the variable, unlike the option, reaches the environments in which pip builds packages, fairseq 0.12.2 for one
     PIP_CONSTRAINT=$PWD/$constraints "$folder/bin/python" -m pip install --quiet --disable-pip-version-check \
         "${index[@]}" --editable '.[test]' || return
+    drop_broken_torchaudio "$folder/bin/python"
     printf '%s\n' "$stamp" >"$folder/installed"
 }
 
