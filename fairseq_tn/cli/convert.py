@@ -9,11 +9,13 @@ from fairseq_tn.errors import UserError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     directions = parser.add_subparsers(dest="direction", metavar="DIRECTION", required=True)
 
-    text = "Hugging Face folder (BERT, RoBERTa, XLM-R) -> dict.txt, model.pt (fairseq checkpoint), hf/ (for to-hf)"
+    text = (
+        "Hugging Face folder (BERT, RoBERTa, XLM-R, ELECTRA) -> dict.txt, model.pt (fairseq checkpoint), hf/"
+    )
     command = directions.add_parser("from-hf", help=text, description=text)
     command.add_argument("folder", type=Path, metavar="FOLDER", help="a Hugging Face model's folder on disk")
     command.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="where to write")
-    command.add_argument("--seed", type=int, default=1, help="for heads that FOLDER lacks (default: 1)")
+    command.add_argument("--seed", type=int, default=1, help="for what FOLDER lacks (default: 1)")
     electra = command.add_argument_group("ELECTRA, where FOLDER holds the discriminator or a generator alone")
     electra.add_argument(
         "--generator",
@@ -33,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="width of a generator of initial values / width of the discriminator (default: the architecture's)",
     )
 
-    text = "fairseq checkpoint of tn_bert or roberta -> Hugging Face folder"
+    text = "fairseq checkpoint of tn_bert, tn_electra or roberta -> Hugging Face folder"
     command = directions.add_parser("to-hf", help=text, description=text)
     command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="a .pt file of fairseq-train")
     command.add_argument("--dict", type=Path, required=True, metavar="dict.txt", help="its vocabulary")
@@ -48,9 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--architecture",
         metavar="CLASS",
-        help="class of transformers to write, which says which heads: BertForPreTraining, BertForMaskedLM, BertModel; "
-        "RobertaForMaskedLM, RobertaModel (default: all heads; transformers lists those that the class which loads "
-        "them has no use for)",
+        help="class of transformers to write, which says which heads: BertForPreTraining, BertForMaskedLM, BertModel, "
+        "RobertaForMaskedLM, RobertaModel, ElectraForPreTraining, ElectraForMaskedLM or ElectraModel (default: all "
+        "heads; transformers lists those that the class which loads them has no use for; of ELECTRA the discriminator in "
+        "FOLDER and the generator in FOLDER/generator)",
     )
     command.add_argument(
         "--dtype", choices=("float32", "float16", "bfloat16"), default="float32", help="default: float32"

@@ -309,6 +309,14 @@ def convert_from_hf(
             raise UserError(f"--output {output} is the folder that is converted; name another")
     sizes = {} if generator_size is None else {"generator_size": generator_size}
     source = load_hugging_face(folder, seed, generator, embeddings, sizes)
+    if not isinstance(source.kind, CompoundKind) and (embeddings or sizes):
+        raise UserError(
+            f"--embeddings and --generator-size are for ELECTRA; {folder} holds another kind of model"
+        )
+    if sizes and not any(head.startswith("generator.") for head in source.missing):
+        raise UserError(
+            "--generator-size is for a generator of initial values; leave it out where a folder has one"
+        )
     notes = list(source.notes)
     with atomic_folder(output) as temporary:
         source.vocabulary.write_dict(temporary / DICTIONARY_FILE)

@@ -98,6 +98,22 @@ def test_the_generator_of_a_bert(tmp_path, capsys):
     assert "--generator is for ELECTRA" in line
 
 
+def test_options_of_electra_for_a_bert(tmp_path, capsys):
+    write_bert(tmp_path / "bert")
+    arguments = "from-hf", tmp_path / "bert", "--output", tmp_path / "fairseq"
+    for option in (("--embeddings", "generator"), ("--generator-size", "0.5")):
+        assert "are for ELECTRA" in refused(capsys, tmp_path, *arguments, *option)
+
+
+def test_the_size_of_a_generator_that_is_there(tmp_path, capsys):
+    write_electra(tmp_path)
+    line = refused(
+        *(capsys, tmp_path, "from-hf", tmp_path / "discriminator", "--generator", tmp_path / "generator"),
+        *("--output", tmp_path / "fairseq", "--generator-size", "0.5"),
+    )
+    assert "leave it out" in line
+
+
 def test_output_must_not_be_the_generator(tmp_path, capsys):
     write_electra(tmp_path)
     line = refused(
