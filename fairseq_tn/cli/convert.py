@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CLASS",
         help="class of transformers to write, which says which heads: BertForPreTraining, BertForMaskedLM, BertModel, "
         "RobertaForMaskedLM, RobertaModel, ElectraForPreTraining, ElectraForMaskedLM or ElectraModel (default: all "
-        "heads; transformers lists those that the class which loads them has no use for; of ELECTRA the discriminator in "
+        "heads; transformers lists those that the class which loads them has no use for; ELECTRA: the discriminator in "
         "FOLDER and the generator in FOLDER/generator)",
     )
     command.add_argument(
