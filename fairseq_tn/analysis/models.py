@@ -1,5 +1,6 @@
 """Models with their tokenizers, as the analyses read them: fairseq checkpoints and Hugging Face folders."""
 
+import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -228,9 +229,10 @@ def open_model(
     Args:
         name: for tables and plots.
         path: a fairseq checkpoint, or a Hugging Face folder.
-        tokenizer: what ``fairseq-tn encode --tokenizer`` takes; default: the Hugging Face folder, or the ``hf/``
-            beside the checkpoint, its dict.txt or the checkpoint that it was trained from.
-        dictionary: dict.txt or the data folder with it; default: beside the checkpoint, else that of its data.
+        tokenizer: what ``fairseq-tn encode --tokenizer`` takes, or a RoBERTa folder; default: the Hugging Face
+            folder, or the ``hf/`` beside the checkpoint, its dict.txt or a checkpoint that it was trained from.
+        dictionary: dict.txt or the data folder with it; default: beside the checkpoint, else that of its data, else
+            that of the checkpoint that it was trained from.
         device: default: the GPU, if there is one.
         with_tokenizer: whether text will be encoded.
 
@@ -279,42 +281,60 @@ def _open_checkpoint(
     from fairseq_tn.models.loading import build_from_checkpoint, read_checkpoint
 
     state = read_checkpoint(path, "--model")
-    cfg = state["cfg"]
-    data = str((cfg.get("task") or {}).get("data") or "").split(":")[0]
-    start = (cfg.get("checkpoint") or {}).get("finetune_from_model")
-    folders = [path.parent, *([Path(data)] if data else []), *([Path(start).parent] if start else [])]
     if dictionary is not None:
         file = Path(dictionary)
         file = file / DICTIONARY_FILE if file.is_dir() else file
         if not file.is_file():
             raise UserError(f"--dict {file} does not exist; give the dict.txt that {path} was trained with")
     else:
-        file = next((f / DICTIONARY_FILE for f in folders if (f / DICTIONARY_FILE).is_file()), Path())
-        if file == Path():
+        found = next((f for f in _folders(path, state) if (f / DICTIONARY_FILE).is_file()), None)
+        if found is None:
             raise UserError(
-                f"no {DICTIONARY_FILE} beside {path} or in its data folder {data or '(none)'}; give it with --dict"
+                f"no {DICTIONARY_FILE} beside {path}, in its data folder or where its training started; give it with "
+                "--dict"
             )
+        file = found / DICTIONARY_FILE
     symbols = task_dictionary(file)
     encoder = None
     if with_tokenizer:
         if tokenizer is None:
             # GPT-2's files stand beside dict.txt, other tokenizers in hf/
-            places = [
-                place
-                for folder in (file.parent, *folders)
-                for place, mark in ((folder, folder / ENCODER), (folder / ORIGINAL_FOLDER,) * 2)
-                if mark.exists()
-            ]
-            if not places:
+            place = next(
+                (
+                    place
+                    for folder in itertools.chain([file.parent], _folders(path, state))
+                    for place, mark in ((folder, folder / ENCODER), (folder / ORIGINAL_FOLDER,) * 2)
+                    if mark.exists()
+                ),
+                None,
+            )
+            if place is None:
                 raise UserError(
-                    f"no folder {ORIGINAL_FOLDER}/ with a tokenizer beside {path} or {file}; give what it was "
-                    "encoded with as --tokenizer"
+                    f"no folder {ORIGINAL_FOLDER}/ with a tokenizer beside {path}, {file} or where its training "
+                    "started; give what its text was encoded with as --tokenizer"
                 )
-            tokenizer = str(places[0])
+            tokenizer = str(place)
         encoder = _load_tokenizer(tokenizer, file)
     history = state.get("optimizer_history") or [{}]
     model = build_from_checkpoint(state, symbols, path, "--model")
     return model, symbols, encoder, history[-1].get("num_updates")
+
+
+def _folders(path: Path, state: dict[str, Any]) -> Iterator[Path]:
+    """Where the vocabulary of a checkpoint may be: beside it, its data, and the same of what it was trained from."""
+    from fairseq_tn.models.loading import read_checkpoint
+
+    seen: set[Path] = set()
+    while True:
+        seen.add(path.resolve())
+        yield path.parent
+        if data := str((state["cfg"].get("task") or {}).get("data") or "").split(":")[0]:
+            yield Path(data)
+        start = (state["cfg"].get("checkpoint") or {}).get("finetune_from_model")
+        if not start or not Path(start).is_file() or Path(start).resolve() in seen:
+            return
+        path = Path(start)
+        state = read_checkpoint(path, "--finetune-from-model")
 
 
 def _load_tokenizer(tokenizer: str, dictionary: Path | None = None) -> Encoder:
