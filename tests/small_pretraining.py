@@ -47,7 +47,9 @@ def scatter(model: torch.nn.Module, lm_head: torch.nn.Module, seed: int) -> torc
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.3)
-        lm_head.layer_norm.weight.fill_(1.0)
+        for module in model.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.weight.fill_(1.0)
         lm_head.bias[:4] = lm_head.bias[-1] = -20
     return model
 
