@@ -89,6 +89,10 @@ class TnBertModel(PretrainedModel):
         self.freeze_heads(lm=True, nsp=True)
         self.pooler.requires_grad_(True)
 
+    def freeze_heads_for_tokens(self) -> None:
+        """Freeze the pre-training heads and the pooler."""
+        self.freeze_heads(lm=True, nsp=True)
+
     def new_classification_head(self, num_classes: int) -> ClassificationHead:
         """A head on the pooler."""
         head = ClassificationHead(self.pooler.out_features, num_classes, self.cfg.dropout)

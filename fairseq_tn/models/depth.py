@@ -37,6 +37,12 @@ def mark_depth(model: nn.Module) -> None:
         parameter.param_group = f"{_MARK}{steps}"  # type: ignore[attr-defined]
 
 
+def mark_head(module: nn.Module) -> None:
+    """Note on every parameter of a module that is a head, outside any model, that it is one."""
+    for parameter in module.parameters():
+        parameter.param_group = f"{_MARK}0"  # type: ignore[attr-defined]
+
+
 def _steps(name: str, layers: dict[str, int]) -> int:
     if match := _LAYER.match(name):
         return layers[match[1]] + 1 - int(match[2])

@@ -235,8 +235,12 @@ class PretrainedModel(BaseFairseqModel):
         raise NotImplementedError
 
     def freeze_for_fine_tuning(self) -> None:
-        """Freeze everything that only pre-training uses."""
+        """Freeze everything that only pre-training uses; heads for whole sequences stay trainable."""
         raise NotImplementedError
+
+    def freeze_heads_for_tokens(self) -> None:
+        """Freeze everything but what the hidden states depend on."""
+        self.freeze_for_fine_tuning()
 
     def max_positions(self) -> int:
         """The longest input in tokens."""
