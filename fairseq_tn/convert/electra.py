@@ -189,7 +189,10 @@ def tensor_table(cfg: TnElectraConfig) -> TensorTable:
         names=with_parameters({**EMBEDDINGS, **halves, **_HEADS}),
         embedding="encoder.embed_tokens.weight",
         vocabulary_rows=frozenset({"encoder.embed_tokens.weight", "lm_head.bias"}),
-        heads={"discriminator_head.": "discriminator's head", "lm_head.": "generator's masked-LM head"},
+        heads={
+            "discriminator_head.": "head of the discriminator",
+            "lm_head.": "masked-LM head of the generator",
+        },
         parts={"encoder.layers.": "discriminator", "generator.": "generator (--generator names one)"},
         encoder="electra",
         copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},

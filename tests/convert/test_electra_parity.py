@@ -212,7 +212,11 @@ def test_old_files_are_the_same_model(tmp_path):
 def test_an_encoder_without_heads(tmp_path):
     write_half(tmp_path / "discriminator", "ElectraModel")
     done = convert_from_hf(tmp_path / "discriminator", tmp_path / "fairseq", seed=4)
-    lacking = ("generator (--generator names one)", "discriminator's head", "generator's masked-LM head")
+    lacking = (
+        "generator (--generator names one)",
+        "head of the discriminator",
+        "masked-LM head of the generator",
+    )
     for what in lacking:
         assert f"{tmp_path / 'discriminator'} has no {what}: initialised at random (seed 4)" in done.notes
     assert len(done.notes) == len(lacking)
@@ -277,6 +281,20 @@ def test_a_half_precision_pair(tmp_path):
     for original, back in (("discriminator", "back"), ("generator", "back/generator")):
         before, after = (load_file(tmp_path / name / "model.safetensors") for name in (original, back))
         assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+def test_a_head_that_is_said_to_be_untied_but_is_equal(tmp_path):
+    write_electra(tmp_path, generator={"tie_word_embeddings": False})
+
+    def tie(tensors):
+        tensors["generator_lm_head.weight"] = tensors["electra.embeddings.word_embeddings.weight"].clone()
+
+    rewrite(tmp_path / "generator", tie)
+    there_and_back(tmp_path)
+    _, loading = transformers.ElectraForMaskedLM.from_pretrained(
+        tmp_path / "back/generator", output_loading_info=True
+    )
+    assert not any(loading.values())
 
 
 def test_like_a_bert_of_the_same_vocabulary(tmp_path):
