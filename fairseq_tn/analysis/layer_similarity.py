@@ -276,7 +276,7 @@ def cosine_matrix(
     model: AnalysedModel,
     sentence: str,
     layer: int | None = None,
-    specials: bool = True,
+    specials: bool = False,
     limit: int | None = None,
 ) -> CosineMatrix:
     """The cosine of every two tokens of ``sentence``, which is read whole.

@@ -141,7 +141,7 @@ def cosine_matrices(matrices: "Mapping[str, CosineMatrix]", letters: Lettering) 
     panel = min(max(0.17 * tokens, 2.8), 6.8)
     columns = min(len(matrices), 3 if panel < 3.5 else 2)
     rows = -(-len(matrices) // columns)
-    figure = Figure(figsize=(panel * columns + 1.9, (panel + 0.9) * rows), layout="constrained")
+    figure = Figure(figsize=(panel * columns + 1.9, (panel + 0.8) * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     cosines = {
         name: np.where(np.eye(len(matrix.cosines), dtype=bool), np.nan, matrix.cosines)

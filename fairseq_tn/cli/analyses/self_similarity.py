@@ -75,15 +75,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="layer of the matrices, 0: embeddings (default: the last)",
     )
+    parser.add_argument("--matrix-specials", action="store_true", help="with <s> and </s> in the matrices")
     add_result_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     check_outputs(args)
-    if (args.matrix or args.matrix_sentences) and not (args.plot or args.json):
-        raise UserError("the matrices are figures: give a folder for them with --plot (or --json FILE)")
-    if args.layer is not None and not (args.matrix or args.matrix_sentences):
-        raise UserError("--layer is that of the matrices: give --matrix or --matrix-sentences too")
+    if args.matrix or args.matrix_sentences:
+        if not (args.plot or args.json):
+            raise UserError("the matrices are figures: give a folder for them with --plot (or --json FILE)")
+    elif args.layer is not None or args.matrix_specials:
+        name = "--matrix-specials" if args.layer is None else "--layer"
+        raise UserError(f"{name} is for the matrices: give --matrix or --matrix-sentences too")
     if not Path(args.text).is_file() and Path(args.text).exists():
         raise UserError(f"--text {args.text} is read once for each model: give a file (not a folder or pipe)")
 
@@ -107,7 +110,9 @@ def run(args: argparse.Namespace) -> None:
             shown += drawn
         matrices = matrices or [{} for _ in shown]
         for sentence, of_models in zip(shown, matrices, strict=True):
-            of_models[model.name] = cosine_matrix(model, sentence, args.layer, limit=_MATRIX_TOKENS)
+            of_models[model.name] = cosine_matrix(
+                model, sentence, args.layer, args.matrix_specials, _MATRIX_TOKENS
+            )
         with count_progress(total, model.name, "sentences") as progress:
             found.append(layer_similarity(model, sentences(), args.seed, progress=progress))
         opened.append(_about(model))
