@@ -19,7 +19,8 @@ COMMANDS = {
     "encode": "write text as tokens of a vocabulary, for fairseq-preprocess",
     "synonyms": "build, show and compare synonym tables",
     "convert": "convert checkpoints from and to Hugging Face",
-    "evaluate": "evaluate checkpoints",
+    "prepare": "turn data sets into what the fine-tuning tasks read",
+    "evaluate": "evaluate checkpoints and predictions",
     "report": "turn training runs into a report with tables and plots",
 }
 

@@ -7,20 +7,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_tn.cli.arguments import positive
+from fairseq_tn.cli.arguments import add_tokenizer_argument, add_word_arguments, chosen_encoder, positive
 
 _MANY_UNKNOWN = 10  # per cent
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--tokenizer",
-        required=True,
-        metavar="PATH|NAME",
-        help="a BERT model's Hugging Face folder, vocab.txt or tokenizer.json (WordPiece); a SentencePiece "
-        "FILE.model; a folder with GPT-2's encoder.json and vocab.bpe (RoBERTa); moses (plain words, lower-cased); "
-        "words (plain words, text tokenised already); subword-nmt (BPE codes, text tokenised already)",
-    )
+    add_tokenizer_argument(parser)
     parser.add_argument(
         "inputs", nargs="+", metavar="INPUT", help="text or JSON lines (plain, .gz or .bz2), UTF-8"
     )
@@ -59,37 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a built dictionary holds the N most frequent words, fairseq's four special symbols among them",
     )
 
-    words = parser.add_argument_group("--tokenizer moses or subword-nmt")
-    words.add_argument("--language", metavar="CODE", help="language of Moses' rules (default: en)")
-    words.add_argument("--keep-case", action="store_true", help="do not lower-case Moses' words")
-    words.add_argument(
-        "--codes", metavar="FILE", help="BPE codes of subword-nmt learn-bpe; with moses, for its words"
-    )
-    words.add_argument(
-        "--vocabulary",
-        metavar="FILE",
-        help="output of subword-nmt get-vocab: undo merges that give other symbols; dict.txt if there is no --dict",
-    )
-    words.add_argument(
-        "--vocabulary-threshold", type=int, metavar="N", help="rarer symbols of --vocabulary do not count"
-    )
+    add_word_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     from fairseq_tn.data.encode import encode_corpus
-    from fairseq_tn.data.encoders import EncoderOptions, load_encoder
     from fairseq_tn.data.parallel import available_cores
     from fairseq_tn.data.streams import file_size
     from fairseq_tn.data.text import TextReader
     from fairseq_tn.errors import UserError
     from fairseq_tn.progress import bytes_progress
 
-    encoder = load_encoder(
-        args.tokenizer,
-        EncoderOptions(
-            args.dict, args.language, args.keep_case, args.codes, args.vocabulary, args.vocabulary_threshold
-        ),
-    )
+    encoder = chosen_encoder(args)
     if encoder.dict_text() is not None and (args.threshold is not None or args.nwords is not None):
         raise UserError("--threshold and --nwords limit a dictionary built from the text; leave them out")
     print(encoder.describe(), file=sys.stderr)

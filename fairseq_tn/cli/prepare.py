@@ -1,0 +1,27 @@
+"""Turn data sets into what the fine-tuning tasks read; each kind is a module of :mod:`fairseq_tn.cli.preparing`.
+
+Such a module has a docstring, ``add_arguments(parser)`` and ``run(args)``, and imports what is heavy inside ``run``.
+"""
+
+import argparse
+import logging
+from types import ModuleType
+
+KINDS: dict[str, tuple[ModuleType, str]] = {}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    for name, (module, text) in KINDS.items():
+        kind = kinds.add_parser(name, help=text, description=text)
+        module.add_arguments(kind)
+        kind.set_defaults(prepare=module.run)
+
+
+def run(args: argparse.Namespace) -> None:
+    # fairseq tells of every file that it opens
+    logging.disable(logging.INFO)
+    try:
+        args.prepare(args)
+    finally:
+        logging.disable(logging.NOTSET)
