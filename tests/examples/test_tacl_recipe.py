@@ -1,33 +1,21 @@
 """The TaCL recipe: its script and its YAML train, alike, and keep the checkpoints that they say."""
 
-import shlex
-import subprocess
-from pathlib import Path
+from functools import partial
 
 import pytest
+import recipes
 import torch
 import yaml
 from corpus import make_corpus
-from training import ENVIRONMENT, MODEL_SIZES, flags, fork_server, train_arguments
+from recipes import ROOT, option
+from training import MODEL_SIZES, flags, fork_server, train_arguments
 
-ROOT = Path(__file__).parent.parent.parent
 RECIPE = ROOT / "examples" / "tacl"
 CONFIGS = sorted(path.stem for path in (RECIPE / "config").glob("*.yaml"))
 # what stands for the paper's model: as small as it gets, but for the length of the sequences
 SIZES = {**MODEL_SIZES, "max_positions": 256}
-# the parts of a configuration that training reads, but for where a run writes
-PARTS = [
-    "common",
-    "task",
-    "model",
-    "criterion",
-    "dataset",
-    "distributed_training",
-    "optimization",
-    "checkpoint",
-]
-PARTS += ["optimizer", "lr_scheduler"]
-PLACES = {"user_dir", "log_file", "tensorboard_logdir", "save_dir"}
+script = partial(recipes.script, RECIPE)
+command = partial(recipes.command, RECIPE)
 
 
 @pytest.fixture(scope="module")
@@ -53,32 +41,6 @@ def init(server, data, folder):
     run = server.run("fairseq-train", train_arguments(data, folder / "init", "bert_pretraining", **options))
     assert run.code == 0, run.log[-2500:]
     return run.folder / "checkpoint_last.pt"
-
-
-def script(*arguments, cwd=ROOT) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [RECIPE / "train.sh", *map(str, arguments)], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True
-    )
-
-
-def command(*arguments, **options) -> list[str]:
-    """The words of the command that the script would run, without ``fairseq-train``."""
-    done = script(*arguments, "--dry-run", **options)
-    assert done.returncode == 0, done.stderr
-    words = shlex.split(done.stdout.replace("\\\n", ""))
-    assert words[0] == "fairseq-train"
-    return words[1:]
-
-
-def option(words: list[str], name: str) -> str:
-    return words[words.index(name) + 1]
-
-
-def flat(value, path=()) -> dict:
-    """Nested dictionaries as one, with the path to each value."""
-    if not isinstance(value, dict):
-        return {path: tuple(value) if isinstance(value, list) else value}
-    return {name: leaf for key, part in value.items() for name, leaf in flat(part, (*path, key)).items()}
 
 
 # --- the script and the YAML are the same run ---------------------------------------------------------------------
@@ -122,13 +84,8 @@ def test_yaml_and_command_train_two_steps_with_the_same_configuration(name, serv
         assert run.code == 0, run.log[-2500:]
         assert run.checkpoint()["optimizer_history"][-1]["num_updates"] == 2
         assert "kept: [9375, 18750, 37500, 75000, 120000, 150000]" in run.log
-    first, second = (flat({part: run.checkpoint()["cfg"][part] for part in PARTS}) for run in done.values())
-    different = {
-        key: (first.get(key), second.get(key))
-        for key in first.keys() | second.keys()
-        if key[-1] not in PLACES and first.get(key) != second.get(key)
-    }
-    assert different == {}
+    first, second = (recipes.settings(run.checkpoint()["cfg"]) for run in done.values())
+    assert first == second
     weights = done["yaml"].weights()
     assert all(torch.equal(value, weights[name]) for name, value in done["command"].weights().items())
 
@@ -177,6 +134,7 @@ def test_as_script():
     ("arguments", "named"),
     [
         ((), "--model"),
+        (("--model", "small", "--data", "d", "--init", "i"), "--model small"),
         (("--model", "huge", "--data", "d", "--init", "i"), "--model huge"),
         (("--model", "base", "--init", "i"), "--data"),
         (("--model", "base", "--data", "d"), "--init"),
