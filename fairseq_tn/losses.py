@@ -76,6 +76,27 @@ def soft_regularization(
         return 1 - (first * second).sum(-1)
 
 
+def mean_pairwise_cosine(vectors: Tensor) -> Tensor:
+    """Mean cosine between every two different vectors, which soft regularisation raises.
+
+    For unit vectors u_1 .. u_N the sum over all ordered pairs i != j of u_i . u_j is
+    |u_1 + .. + u_N|^2 - (|u_1|^2 + .. + |u_N|^2), so no N x N matrix is built.
+
+    Args:
+        vectors: N x D. A vector of zeros counts as a cosine of 0 with every other.
+
+    Returns:
+        One value in float64 between -1 and 1; nan for fewer than two vectors.
+    """
+    units = F.normalize(_full_precision(vectors), dim=-1)
+    total = units.sum(0, dtype=torch.float64)
+    own = units.square().sum(dtype=torch.float64)
+    number = len(vectors)
+    return (
+        (total.square().sum() - own) / (number * (number - 1)) if number > 1 else total.new_tensor(torch.nan)
+    )
+
+
 def token_contrastive_loss(
     student: Tensor,
     teacher: Tensor,

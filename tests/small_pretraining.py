@@ -185,6 +185,13 @@ def assert_same(actual: dict[str, Tensor], expected: dict[str, Tensor], model) -
         )
 
 
+def mean_cosine_of_words(embedding: Tensor) -> float:
+    """Over all pairs of different words of the small dictionary, one after the other."""
+    words = embedding.detach().double()[4 : 4 + NUM_WORDS]
+    cosines = [(a @ b / (a.norm() * b.norm())).item() for n, a in enumerate(words) for b in words[n + 1 :]]
+    return sum(cosines) / len(cosines)
+
+
 def reduced(criterion, logs: list[dict]) -> dict[str, float]:
     with metrics.aggregate() as values:
         criterion.reduce_metrics(logs)

@@ -13,6 +13,7 @@ from torch import Tensor
 from fairseq_tn.losses import (
     hard_correction,
     masked_lm_loss,
+    mean_pairwise_cosine,
     replaced_token_loss,
     sentence_kl,
     soft_regularization,
@@ -180,6 +181,24 @@ def test_soft_regularization_gradient_reaches_gold_and_predicted_rows_only():
     expected = numeric_gradient(lambda e: math.fsum(reference_sr(e, predicted, gold)), embeddings)
     torch.testing.assert_close(embeddings.grad, expected, rtol=1e-5, atol=1e-7)
     assert torch.autograd.gradcheck(lambda e: soft_regularization(e, predicted, gold), embeddings)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 9), st.integers(1, 6), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_mean_pairwise_cosine_is_that_of_all_pairs(seed, n, d, zero):
+    vectors = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    vectors[0] *= 0 if zero else 100
+    rows = vectors.tolist()
+    pairs = [cosine(rows[i], rows[j]) for i in range(n) for j in range(n) if i != j]
+    assert mean_pairwise_cosine(vectors).item() == pytest.approx(math.fsum(pairs) / len(pairs), abs=1e-12)
+    half = mean_pairwise_cosine(vectors.bfloat16())
+    assert half.dtype == torch.float64
+    assert half.item() == pytest.approx(mean_pairwise_cosine(vectors.bfloat16().double()).item(), abs=1e-6)
+
+
+def test_mean_pairwise_cosine_needs_a_pair():
+    assert mean_pairwise_cosine(torch.ones(1, 3)).isnan()
+    assert mean_pairwise_cosine(torch.ones(2, 3)).item() == pytest.approx(1)
 
 
 def test_sparse_gradient_of_soft_regularization_is_the_dense_one():

@@ -16,14 +16,17 @@ from fairseq.logging import metrics
 from torch import Tensor, nn
 
 from fairseq_tn.errors import UserError
-from fairseq_tn.losses import hard_correction, sentence_kl, soft_regularization
+from fairseq_tn.losses import hard_correction, mean_pairwise_cosine, sentence_kl, soft_regularization
 from fairseq_tn.models.access import encode, input_embedding
 from fairseq_tn.synonyms.table import SynonymTable
+from fairseq_tn.synonyms.vocabularies import is_special
 
 SOFT_REG_WEIGHT_HELP = (
     "weight of the soft regularisation, which pulls gold and predicted tokens together; 0 leaves it out"
 )
 BITS = 1 / math.log(2)
+# rows of the embedding that emb_cos looks at: of 30,522, enough for its third digit
+_WATCHED_ROWS = 1024
 
 
 @dataclass
@@ -66,6 +69,8 @@ class TrueNegativesCriterion(FairseqCriterion):
             value = getattr(cfg, option)
             if not (math.isfinite(value) and value >= 0):
                 raise UserError(f"--{option.replace('_', '-')} must be 0 or more, not {value}")
+        if cfg.soft_reg_weight:
+            self.register_buffer("watched_rows", _watched_rows(task.source_dictionary), persistent=False)
         self.table = None
         if cfg.synonyms:
             self.table = SynonymTable.load(
@@ -117,10 +122,13 @@ class TrueNegativesCriterion(FairseqCriterion):
             predicted_states: B x T x D states of the sequence that holds the predictions, if known.
         """
         weight = self.cfg.soft_reg_weight
+        embedding = input_embedding(model)
+        rows = embedding.detach().index_select(0, self.watched_rows.to(embedding.device))
+        log: dict[str, Any] = {"emb_cos": mean_pairwise_cosine(rows), "emb_cos_units": 1}
         if str(self.cfg.soft_reg_level) == "word":
             # the encoder reads the same embeddings, so that their gradient stays dense
-            sr = soft_regularization(input_embedding(model), predicted, gold, sparse_gradient=True).sum()
-            return weight * sr, {"sr_loss": sr.detach(), "sr_units": len(selected)}
+            sr = soft_regularization(embedding, predicted, gold, sparse_gradient=True).sum()
+            return weight * sr, {**log, "sr_loss": sr.detach(), "sr_units": len(selected)}
         if predicted_states is None:
             filled = source.reshape(-1).index_copy(0, selected, predicted).view_as(source)
             predicted_states = encode(model, filled, source)
@@ -129,14 +137,18 @@ class TrueNegativesCriterion(FairseqCriterion):
             gold_states = encode(model, source)
         valid = source.ne(self.padding_idx)
         divergence, tokens = sentence_kl(predicted_states, gold_states, valid), valid.sum()
-        log = {"sr_loss": BITS * divergence.detach(), "sr_units": tokens}
+        log.update(sr_loss=BITS * divergence.detach(), sr_units=tokens)
         return weight * divergence * (len(selected) / tokens.clamp(min=1)), log
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Log means over all workers: losses in bits (word-level ``sr_loss`` as 1 - cos), the rest in per cent."""
+        """Log means over all workers: losses in bits (word-level ``sr_loss`` as 1 - cos), the rest in per cent.
+
+        ``emb_cos``, the mean cosine between rows of the embedding, is a number between -1 and 1.
+        """
         cls.log_mean(logging_outputs, "loss", "loss", "sample_size", BITS)
         cls.log_mean(logging_outputs, "sr_loss", "sr_loss", "sr_units", 1, 4)
+        cls.log_mean(logging_outputs, "emb_cos", "emb_cos", "emb_cos_units", 1, 4)
         cls.log_mean(logging_outputs, "hc_pred", "hc_corrected", "hc_wrong", 100)
         cls.log_mean(logging_outputs, "hc_seq", "hc_sequences", "nsentences", 100)
 
@@ -155,3 +167,12 @@ class TrueNegativesCriterion(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """All values are sums."""
         return True
+
+
+def _watched_rows(dictionary: Any) -> Tensor:
+    """Ids of ordinary symbols, evenly spaced over the vocabulary: the same ones in every run, worker and update."""
+    ordinary = [index for index, symbol in enumerate(dictionary.symbols) if not is_special(symbol)]
+    number = min(_WATCHED_ROWS, len(ordinary))
+    return torch.tensor(
+        [ordinary[place * len(ordinary) // number] for place in range(number)], dtype=torch.int64
+    )

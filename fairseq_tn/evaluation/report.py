@@ -46,6 +46,7 @@ CURVES = {
     "disc_acc": ("Discriminator: accuracy", "disc_acc (%)"),
     "disc_bacc": ("Discriminator: balanced accuracy", "disc_bacc (%)"),
     "sr_loss": ("Soft regularisation", "sr_loss (1 - cosine; sentence level: bits)"),
+    "emb_cos": ("Mean cosine of the embedding's rows", "emb_cos (cosine)"),
     "hc_pred": ("Hard correction: wrong predictions corrected", "hc_pred (%)"),
     "hc_seq": ("Hard correction: sequences touched", "hc_seq (%)"),
 }

@@ -22,6 +22,7 @@ from small_pretraining import (
     make_task,
     make_tn_bert,
     make_tn_electra,
+    mean_cosine_of_words,
     reduced,
 )
 from torch import Tensor, nn
@@ -130,6 +131,7 @@ def reference(
     }
     if sr:
         log["sr_loss"] = regularisation.item() / (1 if level == "word" else bits)
+        log["emb_cos"] = mean_cosine_of_words(embedding)
     if pairs:
         log |= {"hc_pred": 100 * corrected / wrong, "hc_seq": 100 * len(touched) / len(source)}
     return SimpleNamespace(
@@ -430,7 +432,7 @@ def test_logs_of_several_workers_are_means_over_all_of_them(tmp_path, monkeypatc
     assert logged == pytest.approx(reduced(type(criterion), [added]))
     expected = reduced(type(criterion), [criterion(model, batch)[2]])
     single = {k: v for k, v in expected.items() if k != "loss"}  # loss is scaled by in-batch ratios
-    assert len(single) == 10
+    assert len(single) == 11
     assert {k: v for k, v in logged.items() if k != "loss"} == pytest.approx(single, abs=2e-3)
 
 

@@ -18,6 +18,7 @@ from small_pretraining import (
     make_roberta,
     make_task,
     make_tn_bert,
+    mean_cosine_of_words,
     reduced,
 )
 from torch import Tensor
@@ -105,7 +106,7 @@ def reference(
     if mlm or sr:
         log |= {"mlm_loss": mean(nll).item() / bits, "mlm_acc": 100 * right / len(nll)}
     if sr:
-        log["sr_loss"] = mean(distances).item()
+        log |= {"sr_loss": mean(distances).item(), "emb_cos": mean_cosine_of_words(embedding)}
     if pairs:
         log |= {"hc_pred": 100 * corrected / wrong, "hc_seq": 100 * len(touched) / target.size(0)}
     if tacl:
@@ -297,6 +298,37 @@ def test_a_batch_without_selected_positions_is_zero_and_not_nan():
         assert (loss.item(), int(sample_size)) == (0.0, 0)
         assert all(gradient.eq(0).all() for gradient in gradients_of(loss, model).values())
         assert all(math.isfinite(value) for value in reduced(type(criterion), [log]).values())
+
+
+# --- the watch on the embedding -------------------------------------------------------------------------------------
+
+
+def test_emb_cos_looks_at_evenly_spaced_ordinary_rows_of_a_large_vocabulary():
+    task = make_task(nsp=False)
+    for n in range(5000):
+        task.source_dictionary.add_symbol(f"[unused{n}]" if n % 2 else f"more{n}")
+    criterion = make_criterion("mlm_soft_reg", task)
+    rows = criterion.watched_rows.tolist()
+    symbols = [task.source_dictionary[row] for row in rows]
+    assert len(set(rows)) == 1024
+    assert all(symbol.startswith(("w", "more")) for symbol in symbols)
+    assert rows == sorted(rows)
+    assert max(b - a for a, b in zip(rows, rows[1:], strict=False)) <= 6
+    assert criterion.state_dict() == {}  # no checkpoint holds them
+
+
+def test_emb_cos_is_the_mean_over_workers_and_updates():
+    task = make_task(nsp=False)
+    criterion = make_criterion("mlm_soft_reg", task)
+    batch = make_batch(3, nsp=False)
+    models = [make_tn_bert(task, seed) for seed in (1, 2)]
+    values = [mean_cosine_of_words(model.encoder.embed_tokens.weight) for model in models]
+    logs = [criterion(model, batch)[2] for model in models]
+    assert abs(values[0] - values[1]) > 1e-3
+    assert reduced(criterion, logs)["emb_cos"] == pytest.approx(sum(values) / 2, abs=6e-5)
+    # as fairseq adds them up over workers
+    summed = {key: sum(log[key] for log in logs) for key in logs[0]}
+    assert reduced(criterion, [summed])["emb_cos"] == pytest.approx(sum(values) / 2, abs=6e-5)
 
 
 # --- refusals ---------------------------------------------------------------------------------------------------

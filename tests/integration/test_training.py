@@ -23,7 +23,7 @@ MLM = {"loss", "mlm_loss", "mlm_acc"}
 LOGGED = {
     "bert_pretraining": MLM | {"nsp_loss", "nsp_acc"},
     "mlm_hard_correction": MLM | {"hc_pred", "hc_seq"},
-    "mlm_soft_reg": MLM | {"sr_loss"},
+    "mlm_soft_reg": MLM | {"sr_loss", "emb_cos"},
     "tacl_contrastive": MLM | {"nsp_loss", "nsp_acc", "tacl_loss", "tacl_acc"},
 }
 ALL_NAMES = set().union(*LOGGED.values())
