@@ -266,3 +266,10 @@ def test_a_dictionary_without_some_tokens_of_the_encoder_files_cannot_be_exporte
     (folder / "fairseq/dict.txt").write_text(text + "banana 1\n")
     assert main([*map(str, command)]) == 1
     assert "banana" in capsys.readouterr().err
+
+
+def test_positions_are_named_apart_from_the_length_of_samples(tmp_path):
+    """fairseq would give the model as many positions as samples have tokens, and refuse the checkpoint."""
+    write_roberta(tmp_path / "original", max_position_embeddings=600, hidden_dropout_prob=0.2)
+    options = convert_from_hf(tmp_path / "original", tmp_path / "fairseq").options
+    assert options[-6:] == ["--dropout", "0.2", "--max-positions", "598", "--tokens-per-sample", "512"]
