@@ -1,6 +1,7 @@
 """Checkpoint files: whether a file is one, which of a run are kept for good, and keeping them."""
 
 import math
+import re
 import shutil
 import zipfile
 from collections.abc import Iterable
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_path
+
+_WITH_UPDATES = re.compile(r"checkpoint_(?:at|\d+)_(\d+)\.pt")
 
 
 def check_checkpoint(path: str | Path, option: str) -> None:
@@ -23,6 +26,20 @@ def check_checkpoint(path: str | Path, option: str) -> None:
                 f"{option} {path} is not a checkpoint, or only a part of one; give a .pt file of fairseq-train or of "
                 "`fairseq-tn convert`"
             )
+
+
+def checkpoints_of_run(folder: str | Path) -> dict[int, Path]:
+    """The checkpoints of a run whose names tell their updates, ``checkpoint_at_N.pt`` or ``checkpoint_EPOCH_N.pt``.
+
+    Returns:
+        updates -> path, ascending
+    """
+    found: dict[int, Path] = {}
+    # "at" sorts after every epoch: of two files of the same updates the one that is kept for good counts
+    for path in sorted(Path(folder).glob("checkpoint_*.pt")):
+        if match := _WITH_UPDATES.fullmatch(path.name):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
 
 
 def updates_to_keep(shares: Iterable[float], max_update: int, interval: int) -> list[int]:

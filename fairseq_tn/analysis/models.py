@@ -3,7 +3,7 @@
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairseq_tn.checkpoints import checkpoints_of_run
 from fairseq_tn.data.encode import Encoder
 from fairseq_tn.data.encoders import EncoderOptions, load_encoder
 from fairseq_tn.data.gpt2 import ENCODER, Gpt2Encoder
@@ -193,10 +194,50 @@ def model_sources(
             path,
             tokenizer_of.get(name, tokenizer_of.get("")),
             # Hugging Face folders have their own vocabulary
-            dictionary_of.get(name, None if path.is_dir() else dictionary_of.get("")),
+            dictionary_of.get(
+                name, dictionary_of.get("") if path.is_file() or checkpoints_of_run(path) else None
+            ),
         )
         for name, path in paths.items()
     ]
+
+
+def with_runs_expanded(sources: Iterable[ModelSource]) -> list[tuple[str, ModelSource]]:
+    """The models with their series: each folder of a run gives its checkpoints, ``NAME@UPDATES``, in their order.
+
+    Checkpoints of one folder that are named one by one make up a series, too.
+
+    Returns:
+        pairs of the name of a series, that of its first model, and a model
+
+    Raises:
+        UserError: a folder holds neither a Hugging Face model nor checkpoints whose names tell their updates
+    """
+    found = []
+    series: dict[Path, str] = {}
+    for source in sources:
+        if not source.path.is_dir():
+            is_of_run = source.path.name.startswith("checkpoint")
+            place = source.path.resolve().parent if is_of_run else source.path.resolve()
+            found.append((series.setdefault(place, source.name), source))
+        elif (source.path / "config.json").is_file():
+            found.append((source.name, source))
+        else:
+            checkpoints = checkpoints_of_run(source.path)
+            if not checkpoints:
+                raise UserError(
+                    f"--model {source.path} holds neither a Hugging Face model (config.json) nor checkpoints of a run "
+                    "(checkpoint_at_UPDATES.pt, checkpoint_EPOCH_UPDATES.pt); name the checkpoints themselves"
+                )
+            found += [
+                (source.name, replace(source, name=f"{source.name}@{updates}", path=path))
+                for updates, path in checkpoints.items()
+            ]
+    names = [source.name for _, source in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"two models are called {name}: name the runs differently, with NAME=FOLDER")
+    return found
 
 
 def _by_model(option: str, arguments: Sequence[str], names: Iterable[str]) -> dict[str, str]:

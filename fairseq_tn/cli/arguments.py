@@ -63,3 +63,30 @@ def chosen_encoder(args: argparse.Namespace) -> "Encoder":
             args.dict, args.language, args.keep_case, args.codes, args.vocabulary, args.vocabulary_threshold
         ),
     )
+
+
+def add_held_out_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--split --tokens-per-sample --no-nsp --batch-size --limit``: how held-out data are read."""
+    parser.add_argument("--split", default="valid", help="split of the data (default: %(default)s)")
+    parser.add_argument(
+        "--tokens-per-sample",
+        type=positive,
+        metavar="N",
+        help="longest sequence in tokens (default: the shortest that a checkpoint was trained with)",
+    )
+    parser.add_argument(
+        "--no-nsp",
+        action="store_true",
+        help="token blocks instead of sentence pairs (default: pairs if a checkpoint was trained with them)",
+    )
+    parser.add_argument(
+        "--batch-size",
+        "--max-sentences",
+        type=positive,
+        default=32,
+        metavar="N",
+        help="sequences read at once; changes time and memory only (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--limit", type=positive, metavar="N", help="only the first N sequences (default: all)"
+    )

@@ -2,6 +2,7 @@
 
 import os
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from fairseq_tn.data.pairs import Span
 from fairseq_tn.errors import UserError
 
 _CHECKED_LINES = 1000
+_COUNTED_AT_A_TIME = 1 << 22
 # fairseq's index file: magic, version, type and number of lines; then a 4-byte size and an 8-byte position of each
 _MAGIC = b"MMIDIDX\0\0"
 _HEADER = struct.Struct("<9sQBQ")
@@ -68,6 +70,28 @@ class Corpus:
             missing -= len(part)
             line += 1
         return np.concatenate(parts)[skip : skip + length]
+
+    def counts(self, progress: Callable[[int], object] = lambda tokens: None) -> np.ndarray:
+        """Return how often each symbol of the dictionary occurs (int64).
+
+        Args:
+            progress: is told how many more tokens were counted, the ``</s>`` of the lines included.
+
+        Raises:
+            UserError: the corpus was binarised with another dictionary
+        """
+        total = np.zeros(self._num_symbols, dtype=np.int64)
+        for part in getattr(self._dataset, "datasets", [self._dataset]):
+            # the tokens of all lines follow each other
+            tokens = np.frombuffer(part._bin_buffer, dtype=part._index.dtype)
+            for start in range(0, len(tokens), _COUNTED_AT_A_TIME):
+                block = tokens[start : start + _COUNTED_AT_A_TIME]
+                counts = np.bincount(block, minlength=self._num_symbols)
+                if len(counts) > self._num_symbols:
+                    raise self.foreign()
+                total += counts
+                progress(len(block))
+        return total
 
     def foreign(self) -> UserError:
         """Return the error for token ids that the dictionary does not have."""

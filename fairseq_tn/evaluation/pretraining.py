@@ -13,19 +13,27 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from tqdm import tqdm
 
 import fairseq_tn
 from fairseq_tn.analysis.environment import machine, versions
+from fairseq_tn.analysis.held_out import (
+    CheckpointFacts,
+    batches,
+    by_length,
+    checkpoint_facts,
+    held_out_task,
+    sequence_length,
+)
 from fairseq_tn.analysis.self_similarity import self_similarity_of_layers
 from fairseq_tn.errors import UserError
 from fairseq_tn.losses import masked_lm_loss, replaced_token_loss, token_contrastive_loss
 from fairseq_tn.models.access import all_layers, encode, pretraining_outputs, state_width
 from fairseq_tn.models.electra import TnElectraModel
 from fairseq_tn.synonyms.table import SynonymTable
-from fairseq_tn.synonyms.vocabularies import MASK, detect_style
+from fairseq_tn.synonyms.vocabularies import MASK, detect_style, join_tokens
 
 _BITS = 1 / math.log(2)
-_PAIR_TASKS = ("bert_pretraining", "teacher_student")
 _CONTEXT = 14  # tokens shown on either side of an example
 
 
@@ -74,17 +82,6 @@ class Correction:
     synonyms: list[str]
 
 
-@dataclass
-class _Checkpoint:
-    """What has to be known of a checkpoint before its model is built."""
-
-    path: Path
-    uses_nsp: bool
-    tokens_per_sample: int | None
-    max_positions: int | None
-    updates: int | None
-
-
 def evaluate(
     data: str | Path,
     checkpoints: Mapping[str, str | Path],
@@ -127,38 +124,34 @@ def evaluate(
     """
     if not checkpoints:
         raise UserError("no checkpoint to evaluate; give --checkpoint NAME=FILE")
-    if split == "train":
-        raise UserError("--split train: its masks change from epoch to epoch; evaluate on held-out text")
     if temperature <= 0:
         raise UserError(f"--temperature must be positive, not {temperature}")
     fairseq_tn.register()
-    heads = {name: _inspect(Path(path)) for name, path in checkpoints.items()}
-    teacher_head = _inspect(Path(teacher)) if teacher else None
+    heads = {name: checkpoint_facts(Path(path)) for name, path in checkpoints.items()}
+    teacher_head = checkpoint_facts(Path(teacher)) if teacher else None
     if nsp is None:
         nsp = any(head.uses_nsp for head in heads.values())
-    known = [head.tokens_per_sample or head.max_positions for head in heads.values()]
-    tokens_per_sample = tokens_per_sample or min((n for n in known if n), default=256)
-    for head in [*heads.values(), *([teacher_head] if teacher_head else [])]:
-        if head.max_positions and tokens_per_sample > head.max_positions:
-            raise UserError(
-                f"--tokens-per-sample {tokens_per_sample} is more than the {head.max_positions} positions of "
-                f"{head.path}"
-            )
-    task = _task(data, split, tokens_per_sample, nsp)
+    tokens_per_sample = tokens_per_sample or sequence_length(heads.values(), None)
+    sequence_length([*heads.values(), *([teacher_head] if teacher_head else [])], tokens_per_sample)
+    task = held_out_task(data, split, tokens_per_sample, nsp)
     table = None
     if synonyms:
         table = SynonymTable.load(synonyms, task.source_dictionary, allow_mismatch=allow_vocabulary_mismatch)
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     teacher_model = _load(teacher_head.path, task, device) if teacher_head else None
-    order = _by_length(task.dataset(split), limit)
+    order = by_length(task.dataset(split), limit)
     models, shown = {}, {}
     for name, head in heads.items():
         model = _load(head.path, task, device)
         if teacher_model is not None:
             _check_widths(model, teacher_model, head.path, Path(teacher))  # type: ignore[arg-type]
-        batches = _batches(task.dataset(split), order, batch_size, device, name if progress else None)
+        batches_of_all: Iterable[dict[str, Any]] = batches(task.dataset(split), order, batch_size, device)
+        if progress:
+            batches_of_all = tqdm(
+                batches_of_all, desc=name, unit="batch", delay=2, total=-(-len(order) // batch_size)
+            )
         scores, corrections = _evaluate_model(
-            model, batches, task, head, table, teacher_model, temperature, nsp and head.uses_nsp
+            model, batches_of_all, task, head, table, teacher_model, temperature, nsp and head.uses_nsp
         )
         models[name] = asdict(scores)
         if table is not None:
@@ -189,41 +182,6 @@ def evaluate(
         "models": models,
         "examples": shown,
     }
-
-
-def _inspect(path: Path) -> _Checkpoint:
-    from fairseq_tn.models.loading import read_checkpoint
-
-    state = read_checkpoint(path)
-    options, model = state["cfg"].get("task") or {}, state["cfg"].get("model") or {}
-    history = state.get("optimizer_history") or [{}]
-    return _Checkpoint(
-        path=path,
-        # the task that the checkpoint was trained with tells whether its NSP head was
-        uses_nsp="nsp_head.weight" in state["model"]
-        and _get(options, "_name") in _PAIR_TASKS
-        and not _get(options, "no_nsp"),
-        tokens_per_sample=_get(options, "tokens_per_sample"),
-        max_positions=_get(model, "max_positions"),
-        updates=history[-1].get("num_updates"),
-    )
-
-
-def _get(options: Any, name: str) -> Any:
-    """``options`` is a dictionary or a namespace, as the checkpoint was written."""
-    return options.get(name) if hasattr(options, "get") else getattr(options, name, None)
-
-
-def _task(data: str | Path, split: str, tokens_per_sample: int, nsp: bool) -> Any:
-    """One task for all models, whatever task each was trained with: no teacher, the default masks and seed."""
-    from omegaconf import OmegaConf
-
-    from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig, BertPretrainingTask
-
-    options = BertPretrainingConfig(data=str(data), tokens_per_sample=tokens_per_sample, no_nsp=not nsp)
-    task = BertPretrainingTask.setup_task(OmegaConf.structured(options))
-    task.load_dataset(split)
-    return task
 
 
 def _corpora(task: Any, split: str) -> dict[str, dict[str, int]]:
@@ -261,26 +219,6 @@ def _check_widths(model: nn.Module, teacher: nn.Module, path: Path, teacher_path
         )
 
 
-def _by_length(dataset: Any, limit: int | None) -> list[int]:
-    """The first ``limit`` sequences, the longest first: less padding, and memory runs out at once or never."""
-    number = len(dataset) if limit is None else min(limit, len(dataset))
-    return sorted(range(number), key=lambda index: (-dataset.num_tokens(index), index))
-
-
-def _batches(
-    dataset: Any, order: list[int], size: int, device: torch.device, progress: str | None
-) -> Iterator[dict[str, Any]]:
-    from fairseq.utils import apply_to_sample
-    from tqdm import tqdm
-
-    starts: Iterable[int] = range(0, len(order), size)
-    if progress is not None:
-        starts = tqdm(starts, desc=progress, unit="batch", delay=2)
-    for start in starts:
-        batch = dataset.collater([dataset[index] for index in order[start : start + size]])
-        yield apply_to_sample(lambda tensor: tensor.to(device), batch)
-
-
 # index of the sequence, position in it, gold, predicted, probability
 _Found = tuple[int, int, int, int, float]
 
@@ -290,7 +228,7 @@ def _evaluate_model(
     model: Any,
     batches: Iterable[dict[str, Any]],
     task: Any,
-    head: _Checkpoint,
+    head: CheckpointFacts,
     table: SynonymTable | None,
     teacher: Any,
     temperature: float,
@@ -436,24 +374,10 @@ def _examples(
         source = dataset.collater([dataset[index]])["source"][0].tolist()
         tokens = [symbols[token] for token in source]
         yield Correction(
-            before=_text(tokens[max(0, position - _CONTEXT) : position], style),
+            before=join_tokens(tokens[max(0, position - _CONTEXT) : position], style),
             gold=symbols[gold],
             predicted=symbols[predicted],
             probability=probability,
-            after=_text(tokens[position + 1 : position + 1 + _CONTEXT], style),
+            after=join_tokens(tokens[position + 1 : position + 1 + _CONTEXT], style),
             synonyms=table.synonyms(symbols[gold]),
         )
-
-
-def _text(tokens: list[str], style: str) -> str:
-    """Tokens as text that people read; what begins within a word keeps its marker."""
-    text = " ".join(tokens)
-    if style == "wordpiece":
-        return text.replace(" ##", "")
-    if style == "subword-nmt":
-        return text.replace("@@ ", "")
-    if style == "sentencepiece":
-        return "".join(tokens).replace("▁", " ").strip()
-    if style == "gpt2":
-        return "".join(tokens).replace("Ġ", " ").strip()
-    return text

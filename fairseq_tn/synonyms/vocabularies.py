@@ -184,6 +184,43 @@ def _gpt2_word(token: str) -> str | None:
         return None
 
 
+def written_tokens(tokens: Sequence[str], style: str) -> list[str]:
+    """What each token of a text writes, spaces before it included: their concatenation is the text.
+
+    What begins or ends within a word keeps its marker. Single tokens of GPT-2 may be parts of letters; those are
+    written as �.
+
+    Args:
+        tokens: neither ids (``gpt2-ids``) nor necessarily a whole text.
+        style: of the vocabulary, one of ``STYLES``.
+    """
+    if style == "sentencepiece":
+        return [token.replace("▁", " ") for token in tokens]
+    if style == "gpt2":
+        return [
+            token
+            if is_special(token)
+            else bytes(GPT2_BYTES.get(letter, 63) for letter in token).decode("utf-8", "replace")
+            for token in tokens
+        ]
+    written: list[str] = []
+    joined = True  # with the token before
+    for number, token in enumerate(tokens, start=1):
+        goes_on = style == "subword-nmt" and len(token) > 2 and token.endswith("@@")
+        if goes_on and number < len(tokens):
+            token = token[:-2]
+        elif style == "wordpiece" and written and len(token) > 2 and token.startswith("##"):
+            token, joined = token[2:], True
+        written.append(token if joined else f" {token}")
+        joined = goes_on
+    return written
+
+
+def join_tokens(tokens: Sequence[str], style: str) -> str:
+    """Tokens as text that people read; see :func:`written_tokens`."""
+    return "".join(written_tokens(tokens, style)).strip()
+
+
 def symbols_by_word(words: Mapping[str, str]) -> dict[str, list[str]]:
     """Lower-cased word -> the symbols that write it, in the vocabulary's order."""
     by_word: dict[str, list[str]] = {}

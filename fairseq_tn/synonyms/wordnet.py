@@ -14,6 +14,7 @@ import threading
 import urllib.request
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -43,6 +44,8 @@ NOT_FOUND = (
 
 # Adjective satellites ("s" in the data files) are indexed as adjectives, so four parts of speech are all.
 _PARTS = ("noun", "verb", "adj", "adv")
+PARTS_OF_SPEECH = ("noun", "verb", "adjective", "adverb")
+_PART_NAMES = dict(zip(_PARTS, PARTS_OF_SPEECH, strict=True))
 _FILES = tuple(name for part in _PARTS for name in (f"index.{part}", f"data.{part}", f"{part}.exc"))
 _CONNECT_SECONDS = 5
 
@@ -107,24 +110,37 @@ class WordNet:
         The word's own lemma is among them. ``exact_lemmas`` leaves inflected forms (``went``) without
         synsets; otherwise they have those of their base forms (``go``), as in NLTK's ``synsets``.
         """
-        word = word.lower()
         found: dict[str, None] = {}
+        for part, offset in self._synsets(word, exact_lemmas):
+            try:
+                found.update(dict.fromkeys(self._lemmas[part][offset]))
+            except KeyError:
+                raise UserError(
+                    f"{self.folder / f'data.{part}'} lacks the synset {offset} that index.{part} "
+                    "names; the files are of different releases or damaged, install WordNet again"
+                ) from None
+        return list(found)
+
+    def senses(self, word: str, exact_lemmas: bool = False) -> dict[str, int]:
+        """How many synsets a word has as a noun, a verb, an adjective and an adverb; what it cannot be is left out.
+
+        ``exact_lemmas`` is that of :meth:`synonyms`.
+        """
+        found = Counter(part for part, _ in dict.fromkeys(self._synsets(word, exact_lemmas)))
+        return {_PART_NAMES[part]: number for part, number in found.items()}
+
+    def _synsets(self, word: str, exact_lemmas: bool) -> Iterator[tuple[str, str]]:
+        """Part of speech and offset of each synset of a word; a synset of two of its base forms comes twice."""
+        word = word.lower()
         for part in _PARTS:
-            offsets, lemmas = self._offsets[part], self._lemmas[part]
+            offsets = self._offsets[part]
             if exact_lemmas:
                 forms = [word] if word in offsets else []
             else:
                 forms = self.base_forms(word, part)
             for form in forms:
                 for offset in offsets[form]:
-                    try:
-                        found.update(dict.fromkeys(lemmas[offset]))
-                    except KeyError:
-                        raise UserError(
-                            f"{self.folder / f'data.{part}'} lacks the synset {offset} that index.{part} "
-                            "names; the files are of different releases or damaged, install WordNet again"
-                        ) from None
-        return list(found)
+                    yield part, offset
 
 
 def _read(path: Folder, parse: Callable[[str], tuple[str, list[str]]]) -> dict[str, list[str]]:

@@ -1,5 +1,6 @@
 """The pre-training criterions against a reference that adds up the equations position by position."""
 
+import itertools
 import math
 from types import SimpleNamespace
 
@@ -313,7 +314,7 @@ def test_emb_cos_looks_at_evenly_spaced_ordinary_rows_of_a_large_vocabulary():
     assert len(set(rows)) == 1024
     assert all(symbol.startswith(("w", "more")) for symbol in symbols)
     assert rows == sorted(rows)
-    assert max(b - a for a, b in zip(rows, rows[1:], strict=False)) <= 6
+    assert max(b - a for a, b in itertools.pairwise(rows)) <= 6
     assert criterion.state_dict() == {}  # no checkpoint holds them
 
 

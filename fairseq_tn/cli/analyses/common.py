@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from fairseq_tn.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fairseq_tn.analysis.models import AnalysedModel
+    from fairseq_tn.analysis.models import AnalysedModel, ModelSource
 
 
 def add_model_arguments(parser: argparse.ArgumentParser, tokenizer: bool = True) -> None:
@@ -61,20 +61,34 @@ def add_result_arguments(parser: argparse.ArgumentParser, plot: bool = True) -> 
         parser.add_argument("--plot", metavar="FOLDER", help="write the figures there, as PNG and SVG")
 
 
-def opened_models(args: argparse.Namespace, with_tokenizer: bool = True) -> "Iterator[AnalysedModel]":
+def opened_models(
+    args: argparse.Namespace,
+    with_tokenizer: bool = True,
+    sources: "Sequence[ModelSource] | None" = None,
+    check: "Callable[[AnalysedModel], object]" = lambda model: None,
+) -> "Iterator[AnalysedModel]":
     """The models of ``--model``, one after the other: only one is in memory unless the caller keeps it.
 
+    Args:
+        with_tokenizer: whether text will be encoded.
+        sources: other models than those of ``--model``.
+        check: raises UserError for a model that does not fit.
+
     Raises:
-        UserError: one of them cannot be opened; it is raised before the first model is given
+        UserError: one of them cannot be opened or does not fit; it is raised before the first model is given
     """
     from fairseq_tn.analysis.models import model_sources
 
-    sources = model_sources(args.model, getattr(args, "tokenizer", []), args.dict)
+    if sources is None:
+        sources = model_sources(args.model, getattr(args, "tokenizer", []), args.dict)
     device = "cpu" if args.cpu else None
     for source in sources[1:]:  # the first is opened right away
-        source.open("cpu", with_tokenizer)
-    for source in sources:
-        yield source.open(device, with_tokenizer)
+        check(source.open("cpu", with_tokenizer))
+    for number, source in enumerate(sources):
+        model = source.open(device, with_tokenizer)
+        if number == 0:
+            check(model)
+        yield model
 
 
 def check_outputs(args: argparse.Namespace) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from fairseq_tn.cli.arguments import not_negative, positive
+from fairseq_tn.cli.arguments import add_held_out_arguments, not_negative
 from fairseq_tn.errors import UserError
 
 
@@ -34,29 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temperature", type=float, default=0.01, metavar="T", help="of tacl_loss (default: %(default)s)"
     )
-    parser.add_argument("--split", default="valid", help="split of the data (default: %(default)s)")
-    parser.add_argument(
-        "--tokens-per-sample",
-        type=positive,
-        metavar="N",
-        help="longest sequence in tokens (default: the shortest that a checkpoint was trained with)",
-    )
-    parser.add_argument(
-        "--no-nsp",
-        action="store_true",
-        help="token blocks instead of sentence pairs (default: pairs if a checkpoint was trained with them)",
-    )
-    parser.add_argument(
-        "--batch-size",
-        "--max-sentences",
-        type=positive,
-        default=32,
-        metavar="N",
-        help="sequences read at once; changes time and memory only (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--limit", type=positive, metavar="N", help="only the first N sequences (default: all)"
-    )
+    add_held_out_arguments(parser)
     parser.add_argument(
         "--examples",
         type=not_negative,
