@@ -67,10 +67,10 @@ def lettering(tokens: Iterable[str]) -> Lettering:
 
 
 def _covered(path: str, letters: set[str]) -> set[str]:
-    from matplotlib.font_manager import get_font
+    from matplotlib.ft2font import FT2Font
 
     try:
-        font = get_font(path)
+        font = FT2Font(path)  # get_font's would borrow letters from others
     except (OSError, RuntimeError):  # moved or broken since matplotlib listed it
         return set()
     return {letter for letter in letters if font.get_char_index(ord(letter))}

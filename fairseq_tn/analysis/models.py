@@ -36,6 +36,7 @@ class AnalysedModel:
     model: ``tn_bert``, ``tn_electra`` or fairseq's ``roberta``.
     dictionary: fairseq's, ``<mask>`` included.
     encoder: its tokenizer; None if none was needed.
+    tokenizer: the file or folder of the tokenizer, or its kind.
     max_tokens: the longest input, special tokens included.
     updates: for how many the checkpoint was trained, if it says so.
     """
@@ -45,6 +46,7 @@ class AnalysedModel:
     model: nn.Module
     dictionary: Any
     encoder: Encoder | None
+    tokenizer: str | None
     max_tokens: int
     updates: int | None
 
@@ -287,7 +289,7 @@ def open_model(
     opened = (_open_folder if path.is_dir() else _open_checkpoint)(
         path, tokenizer, dictionary, with_tokenizer
     )
-    model, symbols, encoder, updates = opened
+    model, symbols, encoder, tokenizer, updates = opened
     limit = model.max_positions()
     return AnalysedModel(
         name=name,
@@ -295,12 +297,14 @@ def open_model(
         model=model.float().to(place).eval().requires_grad_(False),
         dictionary=symbols,
         encoder=encoder,
+        tokenizer=tokenizer,
         max_tokens=limit if isinstance(limit, int) else min(limit),
         updates=updates,
     )
 
 
-_Opened = tuple[Any, Any, Encoder | None, int | None]
+# model, dictionary, encoder, where it is from, updates
+_Opened = tuple[Any, Any, Encoder | None, str | None, int | None]
 
 
 def _open_folder(
@@ -311,8 +315,9 @@ def _open_folder(
     if dictionary is not None:
         raise UserError(f"--dict belongs to fairseq checkpoints; {folder} has its own vocabulary")
     loaded = load_hugging_face(folder)
-    encoder = _load_tokenizer(tokenizer or str(folder)) if with_tokenizer else None
-    return loaded.model, new_dictionary(loaded.vocabulary), encoder, None
+    tokenizer = (tokenizer or str(folder)) if with_tokenizer else None
+    encoder = _load_tokenizer(tokenizer) if tokenizer else None
+    return loaded.model, new_dictionary(loaded.vocabulary), encoder, tokenizer, None
 
 
 def _open_checkpoint(
@@ -358,7 +363,7 @@ def _open_checkpoint(
         encoder = _load_tokenizer(tokenizer, file)
     history = state.get("optimizer_history") or [{}]
     model = build_from_checkpoint(state, symbols, path, "--model")
-    return model, symbols, encoder, history[-1].get("num_updates")
+    return model, symbols, encoder, tokenizer if with_tokenizer else None, history[-1].get("num_updates")
 
 
 def _folders(path: Path, state: dict[str, Any]) -> Iterator[Path]:

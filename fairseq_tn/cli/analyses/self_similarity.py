@@ -139,7 +139,7 @@ def _about(model: "AnalysedModel") -> dict[str, Any]:
         "path": str(model.path),
         "updates": model.updates,
         "max_tokens": model.max_tokens,
-        "tokenizer": model.encoder.describe() if model.encoder else None,
+        "tokenizer": model.tokenizer,
     }
 
 
