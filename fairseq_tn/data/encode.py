@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fairseq_tn.data.dictionary import UNKNOWN, build_dict_text
+from fairseq_tn.data.offsets import AlignedSymbols
 from fairseq_tn.data.parallel import ordered_map
 from fairseq_tn.data.streams import InputStream
 from fairseq_tn.data.text import TextReader
@@ -21,6 +22,9 @@ class Encoder(Protocol):
 
     def encode(self, lines: list[str]) -> list[list[str]]:
         """Return the symbols of each line."""
+
+    def encode_with_offsets(self, lines: list[str]) -> list[AlignedSymbols]:
+        """Return the same symbols, and the characters of the line that each stands for."""
 
     def dict_text(self) -> str | None:
         """The content of ``dict.txt``; None: the vocabulary is what the corpus turns out to hold."""

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_tn.data.dictionary import UNKNOWN, dict_text, find_dictionary
-from fairseq_tn.data.wordpiece import without_threads
+from fairseq_tn.data.offsets import AlignedSymbols
+from fairseq_tn.data.wordpiece import align_encoding, without_threads
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import read_json
 from fairseq_tn.synonyms.vocabularies import GPT2_BYTES
@@ -108,6 +109,14 @@ class Gpt2Encoder:
                 [line.strip() for line in lines], add_special_tokens=False
             )
         return [[symbols[index] for index in line.ids] for line in encoded]
+
+    def encode_with_offsets(self, lines: list[str]) -> list[AlignedSymbols]:
+        """Return the ids of each line and the characters that each stands for, or shares with others."""
+        with without_threads():
+            encoded = self._tokenizer.encode_batch([line.strip() for line in lines], add_special_tokens=False)
+        return [
+            align_encoding(line, found, self._symbols) for line, found in zip(lines, encoded, strict=True)
+        ]
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:

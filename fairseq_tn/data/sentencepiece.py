@@ -1,8 +1,10 @@
 """Text to SentencePiece symbols, by the sentencepiece library."""
 
+import itertools
 from pathlib import Path
 
 from fairseq_tn.data.dictionary import UNKNOWN, can_be_symbol, dict_text, find_dictionary
+from fairseq_tn.data.offsets import AlignedSymbols, align
 from fairseq_tn.errors import UserError
 
 
@@ -72,3 +74,26 @@ class SentencePieceEncoder:
         # one thread: work is shared out by processes here
         encoded = self._processor.Encode([line.strip() for line in lines], out_type=int, num_threads=1)
         return [[symbols[index] for index in line] for line in encoded]
+
+    def encode_with_offsets(self, lines: list[str]) -> list[AlignedSymbols]:
+        """Return the symbols of each line and the characters that each stands for.
+
+        Of the pieces of one character (bytes, or letters of a ligature) the last bears the offsets.
+        """
+        found = []
+        for line in lines:
+            pieces = self._encode_with_surfaces(line.strip())
+            surfaces = [surface for _, surface in pieces]
+            # they follow each other without a gap; what the model drops at the beginning has none
+            begin = max(0, line.find("".join(surfaces)))
+            edges = [begin + length for length in itertools.accumulate(map(len, surfaces), initial=0)]
+            symbols = [self._symbols[index] for index, _ in pieces]
+            found.append(align(line, symbols, edges[:-1], edges[1:]))
+        return found
+
+    def _encode_with_surfaces(self, line: str) -> list[tuple[int, str]]:
+        try:
+            encoded = self._processor.Encode(line, return_type="proto")
+        except TypeError:  # before 0.2.2
+            encoded = self._processor.Encode(line, out_type="immutable_proto")  # type: ignore[arg-type]
+        return [(piece.id, piece.surface) for piece in encoded.pieces]

@@ -1,9 +1,11 @@
 """Text to subword-nmt's pieces (``@@`` continues a word), by its own package."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_tn.data.dictionary import UNKNOWN, FairseqDictionary, can_be_symbol, read_counts
+from fairseq_tn.data.offsets import AlignedSymbols, align_words, find_words, piece_letters
 from fairseq_tn.data.words import WordSplitter, check_case
 from fairseq_tn.errors import UserError
 
@@ -81,6 +83,24 @@ class SubwordNmtEncoder:
             [piece if piece in known else UNKNOWN for piece in segment(self._splitter.words(line))]
             for line in lines
         ]
+
+    def encode_with_offsets(self, lines: list[str]) -> list[AlignedSymbols]:
+        """Return the symbols of each line and the characters that each stands for."""
+        found = []
+        for line in lines:
+            symbols: list[str] = []
+            places: list[Sequence[int]] = []
+            cased_words = self._splitter.split(line)
+            for cased, letters in zip(cased_words, find_words(line, cased_words), strict=True):
+                word = cased.lower() if self._splitter.lower_case else cased
+                pieces = self._bpe.segment_tokens([word])
+                # all pieces but the last end with the mark of continuation
+                lengths = [len(piece) - len(CONTINUES) for piece in pieces[:-1]]
+                lengths.append(len(word) - sum(lengths))
+                symbols += [piece if piece in self._known else UNKNOWN for piece in pieces]
+                places += piece_letters(letters, cased, word, lengths)
+            found.append(align_words(line, symbols, places))
+        return found
 
 
 def _read_codes(path: Path) -> tuple[str, frozenset[str]]:

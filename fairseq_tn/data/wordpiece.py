@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from fairseq_tn.data.dictionary import UNKNOWN
+from fairseq_tn.data.offsets import AlignedSymbols, align
 from fairseq_tn.data.vocabulary import CONTINUATION, HuggingFaceVocabulary
 from fairseq_tn.errors import UserError
 
@@ -50,6 +52,34 @@ class WordPieceEncoder:
             # the fast variant leaves out the characters' offsets, which nobody reads here
             encoded = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
         return [[symbols[number] for number in line.ids] for line in encoded]
+
+    def encode_with_offsets(self, lines: list[str]) -> list[AlignedSymbols]:
+        """Return the symbols of each line and the characters that each stands for."""
+        with without_threads():
+            encoded = self._tokenizer.encode_batch(lines, add_special_tokens=False)
+        return [
+            align_encoding(line, found, self._symbols, 0) for line, found in zip(lines, encoded, strict=True)
+        ]
+
+
+def align_encoding(
+    line: str, encoding: Any, symbols: Sequence[str] | Mapping[int, str], stripped: int | None = None
+) -> AlignedSymbols:
+    """The offsets of the tokenizers library.
+
+    Args:
+        line: the text
+        encoding: what the library gives for it
+        symbols: what each id is written as
+        stripped: how many characters at the line's beginning the library has not seen; default: its blanks
+    """
+    shift = len(line) - len(line.lstrip()) if stripped is None else stripped
+    return align(
+        line,
+        [symbols[number] for number in encoding.ids],
+        (begin + shift for begin, _ in encoding.offsets),
+        (end + shift for _, end in encoding.offsets),
+    )
 
 
 def _definition(vocabulary: HuggingFaceVocabulary) -> dict:

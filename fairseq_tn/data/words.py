@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from fairseq_tn.data.dictionary import UNKNOWN, FairseqDictionary, can_be_symbol
+from fairseq_tn.data.offsets import AlignedSymbols, align_words, find_words
 from fairseq_tn.errors import UserError
 from fairseq_tn.synonyms.vocabularies import detect_style
 
@@ -19,6 +20,9 @@ class WordSplitter(Protocol):
     def words(self, line: str) -> list[str]:
         """Return the words of a line."""
 
+    def split(self, line: str) -> list[str]:
+        """Return the words of a line as they stand there, whatever their case."""
+
     def describe(self) -> str:
         """A few words for people."""
 
@@ -29,6 +33,10 @@ class Blanks:
     lower_case = False
 
     def words(self, line: str) -> list[str]:
+        """Return the words of a line."""
+        return line.split()
+
+    def split(self, line: str) -> list[str]:
         """Return the words of a line."""
         return line.split()
 
@@ -56,8 +64,12 @@ class Moses:
 
     def words(self, line: str) -> list[str]:
         """Return the words of a line."""
-        words = self._tokenizer.tokenize(line, escape=False)
+        words = self.split(line)
         return [word.lower() for word in words] if self.lower_case else words
+
+    def split(self, line: str) -> list[str]:
+        """Return the words of a line as they stand there, whatever their case."""
+        return self._tokenizer.tokenize(line, escape=False)
 
     def describe(self) -> str:
         """A few words for people."""
@@ -113,8 +125,18 @@ class WordEncoder:
 
     def encode(self, lines: list[str]) -> list[list[str]]:
         """Return the words of each line."""
-        known = self._known
-        split = map(self._splitter.words, lines)
-        if known is None:
-            return [[word if can_be_symbol(word) else UNKNOWN for word in words] for words in split]
-        return [[word if word in known else UNKNOWN for word in words] for words in split]
+        return [self._write(self._splitter.words(line)) for line in lines]
+
+    def encode_with_offsets(self, lines: list[str]) -> list[AlignedSymbols]:
+        """Return the words of each line and the characters that each stands for."""
+        found = []
+        for line in lines:
+            cased = self._splitter.split(line)
+            words = [word.lower() for word in cased] if self._splitter.lower_case else cased
+            found.append(align_words(line, self._write(words), find_words(line, cased)))
+        return found
+
+    def _write(self, words: list[str]) -> list[str]:
+        if self._known is None:
+            return [word if can_be_symbol(word) else UNKNOWN for word in words]
+        return [word if word in self._known else UNKNOWN for word in words]
