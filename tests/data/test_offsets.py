@@ -1,5 +1,6 @@
 """Offsets of every kind of tokenizer: the same symbols, and exactly the characters that each stands for."""
 
+import itertools
 import unicodedata
 
 import numpy as np
@@ -110,7 +111,7 @@ def test_symbols_and_characters(encoders, kind, line):
 
 def words_of(line):
     edges = [place for place in range(len(line) + 1) if place in (0, len(line)) or line[place].isspace()]
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in itertools.pairwise(edges):
         while begin < end and line[begin].isspace():
             begin += 1
         if begin < end:
