@@ -31,12 +31,12 @@ class Lettering:
     families: list[str]
     missing: str
 
-    def label(self, token: str, number: int) -> str:
-        """The label of a token, shortened; its ``number`` in brackets if it has a letter that no font has."""
+    def label(self, token: str, number: int, longest: int = _LONGEST) -> str:
+        """The label of a token or name, cut to ``longest`` letters; its ``number`` in brackets if no font has it."""
         shown = _printable(token)
         if any(letter in self.missing for letter in shown):
             return f"({number})"
-        return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
+        return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def lettering(tokens: Iterable[str]) -> Lettering:
@@ -77,7 +77,4 @@ def _covered(path: str, letters: set[str]) -> set[str]:
 
 
 def _printable(token: str) -> str:
-    return "".join(
-        letter if letter.isprintable() and not letter.isspace() else f"\\u{ord(letter):04x}"
-        for letter in token
-    )
+    return "".join(letter if letter.isprintable() else f"\\u{ord(letter):04x}" for letter in token)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_tn.analysis.lettering import Lettering
+from fairseq_tn.analysis.lettering import Lettering, lettering
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import atomic_path
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("solid", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (9, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+_LONGEST_NAME = 40  # letters of a model's name
 
 # stands for "the colour of the text around" until the SVG is written
 _INK = "#123456"
@@ -101,6 +103,7 @@ def measures_by_layer(
 
     require_matplotlib()
     order = list(dict.fromkeys(name for models in measures.values() for name in models))
+    letters = lettering(order)
     figure = Figure(figsize=(3.5 * len(measures), 3.5), layout="constrained")
     for axes, (label, models) in zip(
         figure.subplots(1, len(measures), squeeze=False)[0], measures.items(), strict=True
@@ -114,13 +117,15 @@ def measures_by_layer(
                 lw=1.7,
                 ms=5,
                 capsize=3,
-                label=name,
+                label=letters.label(name, order.index(name) + 1, _LONGEST_NAME),
             )
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("layer (0: embeddings)")
         axes.set_ylabel(label)
         _finish_axes(axes)
     _finish_figure(figure, figure.axes[0], columns=4)
+    for text in figure.legends[0].get_texts():
+        text.set(fontfamily=letters.families, parse_math=False)
     return figure
 
 
@@ -131,7 +136,7 @@ def cosine_matrices(matrices: "Mapping[str, CosineMatrix]", letters: Lettering) 
 
     Args:
         matrices: name of a model -> its matrix.
-        letters: for the labels of all.
+        letters: for the names and the labels of all.
     """
     require_matplotlib()
     import numpy as np
@@ -151,7 +156,7 @@ def cosine_matrices(matrices: "Mapping[str, CosineMatrix]", letters: Lettering) 
     highest = max(np.nanmax(values) for values in cosines.values())
     for axes in grid.flat[len(matrices) :]:
         axes.set_axis_off()
-    for axes, (name, matrix) in zip(grid.flat, matrices.items(), strict=False):
+    for place, (axes, (name, matrix)) in enumerate(zip(grid.flat, matrices.items(), strict=False), start=1):
         mesh = axes.pcolormesh(
             np.ma.masked_invalid(cosines[name]),
             cmap="cividis",  # evenly spaced in lightness, the same for colour-blind readers
@@ -164,7 +169,7 @@ def cosine_matrices(matrices: "Mapping[str, CosineMatrix]", letters: Lettering) 
         axes.invert_yaxis()
         size = min(8.0, 0.8 * 72 * panel / tokens)
         labels = [letters.label(token, number) for number, token in enumerate(matrix.labels, start=1)]
-        ticks = [place + 0.5 for place in range(len(labels))]
+        ticks = [token + 0.5 for token in range(len(labels))]
         text = {"fontsize": size, "fontfamily": letters.families, "parse_math": False, "color": _INK}
         axes.set_xticks(ticks, labels, rotation=90, **text)
         axes.set_yticks(ticks, labels, **text)
@@ -173,7 +178,8 @@ def cosine_matrices(matrices: "Mapping[str, CosineMatrix]", letters: Lettering) 
             spine.set_color(_INK)
             spine.set_linewidth(0.5)
         axes.set_title(
-            f"{name}, layer {matrix.layer}: mean {matrix.mean:.2f}", fontsize=10, color=_INK, parse_math=False
+            f"{letters.label(name, place, _LONGEST_NAME)}, layer {matrix.layer}: mean {matrix.mean:.2f}",
+            **{**text, "fontsize": 10},
         )
     bar = figure.colorbar(mesh, ax=list(grid.flat), shrink=0.8, aspect=28)
     bar.set_label("cosine of two tokens' states", color=_INK)

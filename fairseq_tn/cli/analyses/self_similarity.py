@@ -273,12 +273,15 @@ def _figures(
                 curves[label][one.name] = ([e.value for e in estimates], widths)
         figures[name] = measures_by_layer(curves)
     letters = lettering(
-        label for of_models in matrices for matrix in of_models.values() for label in matrix.labels
+        [
+            *(one.name for one in found),
+            *(label for of_models in matrices for matrix in of_models.values() for label in matrix.labels),
+        ]
     )
     if letters.missing:
         print(
-            f"\nno installed font has {len(letters.missing)} of the letters ({letters.missing[:10]}): such tokens are "
-            "labelled by their number in the sentence; install a font that has them (Chinese: fonts-noto-cjk)"
+            f"\nno installed font has {len(letters.missing)} of the letters ({letters.missing[:10]}): such tokens and "
+            "names are labelled by their number; install a font that has them (Chinese: fonts-noto-cjk)"
         )
     for number, of_models in enumerate(matrices, start=1):
         figures[f"matrix-{number}"] = cosine_matrices(of_models, letters)
