@@ -5,10 +5,9 @@ the examples. One file is one model, one seed, one data set.
 """
 
 import dataclasses
-import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,8 @@ class Result:
             (``correct``, ``predicted`` and ``gold``: counts), ``matthews``, ``pearson`` or ``spearman``
             (``prediction`` and ``gold``).
         columns: the columns that the aggregate reads, each with one number an example, in the order of the data.
-        examples: digest of which examples these are, by :func:`digest_of_examples`; runs compare if it is the same.
+        examples: digest of which examples these are, by
+            :func:`~fairseq_tn.data.examples.digest_of_examples`; runs compare if it is the same.
         details: anything else worth keeping: checkpoint, data folder, options.
     """
 
@@ -64,15 +64,6 @@ class Result:
     def value(self) -> float:
         """The main metric."""
         return self.metrics[self.main_metric]
-
-
-def digest_of_examples(examples: Iterable[str]) -> str:
-    """A digest of the examples in their order; each is text that holds its input (or its id) and its right answer."""
-    digest = hashlib.sha256()
-    for example in examples:
-        text = example.encode("utf-8", errors="surrogatepass")
-        digest.update(len(text).to_bytes(8, "big") + text)
-    return digest.hexdigest()[:32]
 
 
 def write_result(path: str | Path, result: Result) -> None:

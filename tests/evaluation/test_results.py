@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from fairseq_tn.data.examples import digest_of_examples
 from fairseq_tn.errors import UserError
-from fairseq_tn.evaluation.results import Result, digest_of_examples, read_result, write_result
+from fairseq_tn.evaluation.results import Result, read_result, write_result
 
 RESULT = Result(
     kind="glue",
