@@ -1,4 +1,4 @@
-"""Plots: training curves, self-similarity by layer, cosines of the tokens of a sentence.
+"""Plots: training curves, self-similarity by layer, cosines of tokens, rates with intervals, singular values.
 
 The colours are those of Okabe and Ito, which colour-blind readers tell apart; line styles and markers carry the
 same information in grey. Needs matplotlib (extra ``analysis``).
@@ -6,7 +6,7 @@ same information in grey. Needs matplotlib (extra ``analysis``).
 
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,8 @@ _LONGEST_NAME = 40  # letters of a model's name
 _INK = "#123456"
 
 Curve = Mapping[int, float]
+# a value and the ends of its interval
+Interval = tuple[float, float, float]
 
 
 def require_matplotlib() -> None:
@@ -188,6 +190,119 @@ def cosine_matrices(matrices: "Mapping[str, CosineMatrix]", letters: Lettering) 
     return figure
 
 
+def rates_over_training(
+    rates: Mapping[str, Mapping[str, Mapping[int, Interval]]], references: Mapping[str, tuple[float, str]]
+) -> "Figure":
+    """Several rates of several runs over the updates, side by side, with their intervals.
+
+    Args:
+        rates: name and unit of a rate -> name of a run -> updates -> value and interval.
+        references: name and unit of a rate -> a value to compare with, drawn as a level line, and what it is.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    require_matplotlib()
+    order = list(dict.fromkeys(name for runs in rates.values() for name in runs))
+    figure = Figure(figsize=(4.2 * len(rates), 3.8), layout="constrained")
+    for axes, (label, runs) in zip(
+        figure.subplots(1, len(rates), squeeze=False)[0], rates.items(), strict=True
+    ):
+        for name, curve in runs.items():
+            axes.errorbar(
+                list(curve),
+                [value for value, _, _ in curve.values()],
+                yerr=_reaches(curve.values()),
+                **_style(order, name),
+                lw=1.7,
+                ms=5,
+                elinewidth=0.9,
+                capsize=2,
+                label=name,
+            )
+        if label in references:
+            value, text = references[label]
+            axes.axhline(value, color=_INK, lw=1, ls=(0, (1, 2)), label=text)
+        _show_zero(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.set_xlabel("updates")
+        axes.set_ylabel(label)
+        _finish_axes(axes)
+    _finish_figure(figure, figure.axes[0], columns=3)
+    return figure
+
+
+def rates_by_group(
+    groupings: Mapping[str, Mapping[str, Mapping[str, Interval]]], label: str, reference: tuple[float, str]
+) -> "Figure":
+    """One rate of several models in groups of tokens, one panel a grouping, with intervals.
+
+    Args:
+        groupings: what the tokens are grouped by -> name of a model -> label of a group -> value and interval.
+        label: name and unit of the rate.
+        reference: a value to compare with, drawn as a level line, and what it is.
+    """
+    from matplotlib.figure import Figure
+
+    require_matplotlib()
+    order = list(dict.fromkeys(name for models in groupings.values() for name in models))
+    figure = Figure(figsize=(4.4 * len(groupings), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(groupings), squeeze=False, sharey=True)[0]
+    for axes, (title, models) in zip(panels, groupings.items(), strict=True):
+        groups = list(dict.fromkeys(group for values in models.values() for group in values))
+        for number, (name, values) in enumerate(models.items()):
+            shift = 0.6 * ((number + 0.5) / len(models) - 0.5)
+            axes.errorbar(
+                [groups.index(group) + shift for group in values],
+                [value for value, _, _ in values.values()],
+                yerr=_reaches(values.values()),
+                **{**_style(order, name), "linestyle": "none"},
+                ms=6,
+                elinewidth=1.2,
+                capsize=3,
+                label=name,
+            )
+        value, text = reference
+        axes.axhline(value, color=_INK, lw=1, ls=(0, (1, 2)), label=text)
+        axes.set_xticks(range(len(groups)), groups, rotation=30, ha="right")
+        axes.set_xlim(-0.6, len(groups) - 0.4)
+        axes.set_xlabel(title)
+        _finish_axes(axes)
+        axes.grid(False, axis="x")
+    _show_zero(panels[0])
+    panels[0].set_ylabel(label)
+    _finish_figure(figure, panels[0], columns=3)
+    return figure
+
+
+def spectra(values: Mapping[str, Sequence[float]]) -> "Figure":
+    """The singular values of several matrices, the largest first, as shares of their sums.
+
+    Args:
+        values: name of a model -> singular values in descending order.
+    """
+    from matplotlib.ticker import NullFormatter
+
+    figure, axes = _figure()
+    order = list(values)
+    for name, spectrum in values.items():
+        total = sum(spectrum)
+        shares = [100 * value / total for value in spectrum if value > 0]
+        # a few markers: they tell the curves apart in grey
+        marks = sorted({round(len(shares) ** (place / 6)) - 1 for place in range(7)})
+        style = _style(order, name)
+        axes.plot(range(1, len(shares) + 1), shares, **style, markevery=marks, lw=1.7, ms=5, label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("singular value, the largest first")
+    axes.set_ylabel("share of their sum (%)")
+    _finish(figure, axes)
+    return figure
+
+
 def as_svg(figure: "Figure", title: str) -> str:
     """The figure as an ``<svg>`` element for a web page: no background, text and axes in the page's colour.
 
@@ -251,6 +366,20 @@ def _figure():
 
     figure = Figure(figsize=(5.2, 3.7), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def _reaches(intervals: Iterable[Interval]) -> list[list[float]]:
+    """How far intervals reach below and above their values."""
+    return [
+        list(reach)
+        for reach in zip(*((value - low, high - value) for value, low, high in intervals), strict=True)
+    ]
+
+
+def _show_zero(axes) -> None:
+    """Begin the vertical axis a little below 0, so that points at 0 are whole."""
+    top = axes.get_ylim()[1]
+    axes.set_ylim(-0.04 * top, top)
 
 
 def _style(order: Sequence[str], name: str) -> dict:

@@ -6,10 +6,16 @@ Such a module has a docstring, ``add_arguments(parser)`` and ``run(args)``, and 
 import argparse
 import logging
 
-from fairseq_tn.cli.analyses import self_similarity
+from fairseq_tn.cli.analyses import corrections, embeddings, false_negatives, self_similarity
 
 KINDS = {
+    "false-negatives": (false_negatives, "how often wrong predictions are synonyms of the right token"),
     "self-similarity": (self_similarity, "how alike the token states of a sentence are, layer by layer"),
+    "corrections": (
+        corrections,
+        "sentences with what a model predicts, and what hard correction makes of it",
+    ),
+    "embeddings": (embeddings, "how alike the rows of the embedding are, their rank and nearest neighbours"),
 }
 
 

@@ -7,7 +7,7 @@ import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Literal, Union
 
 from fairseq_tn.analysis.plots import as_png, as_svg
 
@@ -66,6 +66,30 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A token of a passage to be marked: what stood there, what it became, and how that is judged.
+
+    ``note`` is shown where there is room. ``kind`` gives colour and line; the sign before the text says the same.
+    """
+
+    kind: Literal["good", "near", "bad"]
+    old: str
+    new: str
+    note: str
+
+    @property
+    def sign(self) -> str:
+        return {"good": "✓", "near": "≈", "bad": "✗"}[self.kind]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Running text with marks in it; spaces are those of the parts."""
+
+    parts: Sequence[Union[str, Mark]]
+
+
+@dataclass(frozen=True)
 class Plot:
     """A figure; ``name`` is the stem of its file, ``caption`` says what it shows."""
 
@@ -74,7 +98,7 @@ class Plot:
     figure: "Figure"
 
 
-Block = Union[Heading, Text, Code, Table, Terms, Change, Plot]
+Block = Union[Heading, Text, Code, Table, Terms, Change, Passage, Plot]
 
 
 @dataclass
@@ -88,9 +112,9 @@ class Document:
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1e21; --dim: #5b616a; --paper: #ffffff; --line: #d9dce1;
-  --soft: #f3f4f6; --mark: #e3f1e9; }
+  --soft: #f3f4f6; --mark: #e3f1e9; --near: #fdf0cf; --bad: #fbe3e0; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e7ea; --dim: #a3a9b3; --paper: #16181c; --line: #363b43;
-  --soft: #20242a; --mark: #1d3a2c; } }
+  --soft: #20242a; --mark: #1d3a2c; --near: #4a3c12; --bad: #4b2623; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem 1rem 4rem; max-width: 72rem; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; overflow-wrap: anywhere; }
@@ -117,6 +141,12 @@ dt { font-weight: 600; } dd { margin: 0; color: var(--dim); }
 .change ins { text-decoration: none; font-weight: 700; background: var(--mark); padding: 0 .2em; border-radius: 3px; }
 .change b { text-decoration: underline; text-underline-offset: .15em; }
 .change small { display: block; color: var(--dim); }
+.passage { background: var(--soft); border-radius: 6px; padding: .55rem .8rem; max-width: 60rem; line-height: 1.9; }
+.passage mark { display: inline-block; max-width: 100%; color: inherit; line-height: 1.5; padding: .1em .3em;
+  border-radius: 3px; }
+.passage .good { background: var(--mark); }
+.passage .near { background: var(--near); border-bottom: 2px solid; }
+.passage .bad { background: var(--bad); border-bottom: 2px dotted; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 1.2rem; }
 figure { margin: .6rem 0; max-width: 36rem; } figure svg { display: block; width: 100%; height: auto; }
 figcaption { font-size: .88rem; color: var(--dim); }
@@ -175,7 +205,17 @@ def _html_block(block: Block) -> str:
                 f'<div class="change">{e(block.before)} <b>{e(block.old)}</b> → <ins>{e(block.new)}</ins> '
                 f"{e(block.after)}<small>{e(block.note)}</small></div>"
             )
+        case Passage():
+            return f'<p class="passage" dir="auto">{"".join(map(_html_part, block.parts))}</p>'
     raise TypeError(block)
+
+
+def _html_part(part: str | Mark) -> str:
+    if isinstance(part, str):
+        return html.escape(part)
+    old, new, note = (html.escape(text) for text in (part.old, part.new, part.note))
+    change = f"<b>{old}</b>" if part.kind == "good" else f"<b>{old}</b> → {new}"
+    return f'<mark class="{part.kind}" title="{note}">{part.sign} {change}</mark>'
 
 
 def _html_cell(column: int, cell: str | Strong) -> str:
@@ -211,9 +251,20 @@ def to_markdown(document: Document, images: str) -> str:
             case Change():
                 change = f"**{_md(block.old)}** → **{_md(block.new)}**"
                 parts.append(f"> {_md(block.before)} {change} {_md(block.after)}\\\n> {_md(block.note)}")
+            case Passage():
+                parts.append("> " + "".join(map(_md_part, block.parts)).strip())
             case Plot():
                 parts.append(f"{_md(block.caption)}\n\n![{_md(block.caption)}]({images}/{block.name}.png)")
     return "\n\n".join(parts) + "\n"
+
+
+def _md_part(part: str | Mark) -> str:
+    if isinstance(part, str):
+        # the spaces at its ends part it from its neighbours
+        before, after = (" " if part[place].isspace() else "" for place in (0, -1)) if part else ("", "")
+        return before + _md(part) + after if part.strip() else before
+    change = f"**{_md(part.old)}**" if part.kind == "good" else f"**{_md(part.old)}** → {_md(part.new)}"
+    return f"{part.sign} {change}"
 
 
 def image_files(document: Document) -> dict[str, bytes]:

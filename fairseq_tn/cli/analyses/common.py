@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairseq_tn.analysis.models import AnalysedModel, ModelSource
 
 
-def add_model_arguments(parser: argparse.ArgumentParser, tokenizer: bool = True) -> None:
+def add_model_arguments(parser: argparse.ArgumentParser, tokenizer: bool = True, runs: bool = False) -> None:
     """``--model --dict --cpu`` and, for analyses that read text, ``--tokenizer``."""
     parser.add_argument(
         "--model",
@@ -23,7 +23,8 @@ def add_model_arguments(parser: argparse.ArgumentParser, tokenizer: bool = True)
         nargs="+",
         action="extend",
         metavar="[NAME=]PATH",
-        help="the models: fairseq checkpoints or Hugging Face folders, with names for tables and plots if you like",
+        help="the models: fairseq checkpoints or Hugging Face folders, with names for tables and plots if you like"
+        + ("; the folder of a run stands for its checkpoints that name their updates" if runs else ""),
     )
     if tokenizer:
         parser.add_argument(
