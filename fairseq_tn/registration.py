@@ -7,11 +7,13 @@ MODULES = (
     "models.electra",
     "tasks.bert_pretraining",
     "tasks.teacher_student",
+    "tasks.squad",
     "criterions.bert_pretraining",
     "criterions.mlm_hard_correction",
     "criterions.mlm_soft_reg",
     "criterions.tacl_contrastive",
     "criterions.electra",
+    "criterions.span_extraction",
     "optim.adam",
 )
 

@@ -23,11 +23,11 @@ def not_negative(text: str) -> int:
     return value
 
 
-def add_tokenizer_argument(parser: argparse.ArgumentParser) -> None:
+def add_tokenizer_argument(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """``--tokenizer``; a command that has it takes ``--dict``, in words of its own, and the options below too."""
     parser.add_argument(
         "--tokenizer",
-        required=True,
+        required=required,
         metavar="PATH|NAME",
         help="a BERT model's Hugging Face folder, vocab.txt or tokenizer.json (WordPiece); a SentencePiece "
         "FILE.model; a folder with GPT-2's encoder.json and vocab.bpe (RoBERTa); moses (plain words, lower-cased); "

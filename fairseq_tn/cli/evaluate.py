@@ -6,13 +6,19 @@ Such a module has a docstring, ``add_arguments(parser)`` and ``run(args)``, and 
 import argparse
 import logging
 
-from fairseq_tn.cli.evaluating import pretraining
+from fairseq_tn.cli.evaluating import glue, pretraining, squad, tagging
 
 KINDS = {
+    "glue": (glue, "the tasks of GLUE: metrics, and predictions for its server"),
     "pretraining": (
         pretraining,
         "masked LM, next-sentence prediction, TaCL, hard correction and self-similarity of pre-trained encoders "
         "on held-out text",
+    ),
+    "squad": (squad, "exact match and F1 on SQuAD 1.1 or 2.0, of a fine-tuned checkpoint or of predictions"),
+    "tagging": (
+        tagging,
+        "precision, recall and F1 of entities or words, of a fine-tuned checkpoint or of predictions",
     ),
 }
 

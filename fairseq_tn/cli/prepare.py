@@ -7,7 +7,11 @@ import argparse
 import logging
 from types import ModuleType
 
-KINDS: dict[str, tuple[ModuleType, str]] = {}
+from fairseq_tn.cli.preparing import squad
+
+KINDS: dict[str, tuple[ModuleType, str]] = {
+    "squad": (squad, "SQuAD 1.1 or 2.0: questions with windows of their contexts, for --task squad"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

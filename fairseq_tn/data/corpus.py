@@ -17,7 +17,6 @@ _COUNTED_AT_A_TIME = 1 << 22
 _MAGIC = b"MMIDIDX\0\0"
 _HEADER = struct.Struct("<9sQBQ")
 _BYTES_PER_LINE = 12
-_REMEDY = "run fairseq-preprocess again"
 
 
 class Corpus:
@@ -28,13 +27,20 @@ class Corpus:
         sizes: N line lengths, ``</s>`` included; 1 is a blank line
     """
 
-    def __init__(self, path: str, dictionary: Any, combine: bool = False):
+    def __init__(
+        self,
+        path: str,
+        dictionary: Any,
+        combine: bool = False,
+        made_by: str = "fairseq-preprocess --only-source",
+    ):
         """Open ``path.bin`` and ``path.idx``.
 
         Args:
             path: folder and split
             dictionary: fairseq's dictionary that the split must have been binarised with
             combine: read ``path1``, ``path2``, ... too, as fairseq does for training data
+            made_by: the command that errors send to
 
         Raises:
             UserError: the files are missing, empty, cut off, of another kind, or of another dictionary
@@ -42,7 +48,8 @@ class Corpus:
         self.name = path
         self._num_symbols = len(dictionary)
         self._eos = dictionary.eos()
-        self._dataset = _open(path, dictionary, combine)
+        self._remedy = f"run {made_by} again"
+        self._dataset = _open(path, dictionary, combine, made_by)
         self.sizes = self._read_sizes()
         self._check()
 
@@ -97,7 +104,7 @@ class Corpus:
         """Return the error for token ids that the dictionary does not have."""
         return UserError(
             f"{self.name}.bin holds token ids beyond the {self._num_symbols} symbols of dict.txt: it was "
-            f"binarised with another dictionary; {_REMEDY} with --srcdict"
+            f"binarised with another dictionary; {self._remedy} with the model's dict.txt"
         )
 
     def _read_sizes(self) -> np.ndarray:
@@ -106,23 +113,25 @@ class Corpus:
     def _check(self) -> None:
         """Look at some lines of all parts of the split; the rest is checked as it is read."""
         if len(self.sizes) == 0 or self.sizes.max() < 2:
-            raise UserError(f"{self.name} has no text: all its lines are blank; give fairseq-preprocess text")
+            raise UserError(
+                f"{self.name} has no text: all its lines are blank; {self._remedy} on a text that is not"
+            )
         lines = np.unique(np.linspace(0, len(self.sizes) - 1, _CHECKED_LINES, dtype=np.int64))
         for line in lines.tolist():
             try:
                 tokens = self._dataset[line].numpy()
             except ValueError as error:
-                raise UserError(f"{self.name}.bin is shorter than its index says; {_REMEDY}") from error
+                raise UserError(f"{self.name}.bin is shorter than its index says; {self._remedy}") from error
             if len(tokens) == 0 or tokens[-1] != self._eos:
-                raise UserError(f"line {line + 1} of {self.name} does not end in </s>; {_REMEDY}")
+                raise UserError(f"line {line + 1} of {self.name} does not end in </s>; {self._remedy}")
             if tokens.max() >= self._num_symbols:
                 raise self.foreign()
 
 
-def _open(path: str, dictionary: Any, combine: bool) -> Any:
+def _open(path: str, dictionary: Any, combine: bool, made_by: str) -> Any:
     part, number = path, 0
     while number == 0 or (combine and os.path.isfile(indexed_dataset.index_file_path(part))):
-        _check_files(part)
+        _check_files(part, made_by)
         number += 1
         part = f"{path}{number}"
     # The kind is named because fairseq prefers a text file of the same name. Its other kinds load the text into
@@ -130,20 +139,20 @@ def _open(path: str, dictionary: Any, combine: bool) -> Any:
     return data_utils.load_indexed_dataset(path, dictionary, dataset_impl="mmap", combine=combine)
 
 
-def _check_files(path: str) -> None:
+def _check_files(path: str, made_by: str) -> None:
     """Refuse what fairseq would open and fail on later, or with a message that does not help."""
     index, data = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
     for file in (index, data):
         if not os.path.isfile(file):
-            raise UserError(f"{file} is missing: make the data folder with fairseq-preprocess --only-source")
+            raise UserError(f"{file} is missing: make the data folder with {made_by}")
         if os.path.getsize(file) == 0:
-            raise UserError(f"{file} is empty; {_REMEDY} on a text that is not")
+            raise UserError(f"{file} is empty; run {made_by} again on a text that is not")
     with open(index, "rb") as stream:
         header = stream.read(_HEADER.size)
     if not header.startswith(_MAGIC):
-        raise UserError(f"{index} is not of --dataset-impl mmap; {_REMEDY} with it")
+        raise UserError(f"{index} is not of --dataset-impl mmap; run {made_by} again with it")
     if len(header) == _HEADER.size:
         *_, number = _HEADER.unpack(header)
         if os.path.getsize(index) == _HEADER.size + number * _BYTES_PER_LINE:
             return
-    raise UserError(f"{index} is damaged; {_REMEDY}")
+    raise UserError(f"{index} is damaged; run {made_by} again")

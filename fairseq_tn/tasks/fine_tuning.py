@@ -1,12 +1,17 @@
 """What the fine-tuning tasks share: the dictionary, and a criterion that is built for a model."""
 
 import os
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Optional
 
 from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
+from omegaconf import II
+from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
+from fairseq_tn.checkpoints import check_checkpoint
 from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.errors import UserError
 from fairseq_tn.models.access import state_width
@@ -28,6 +33,19 @@ def load_dictionary(folder: str) -> Dictionary:
         raise UserError(f"{path} is not a fairseq dictionary: {str(error).splitlines()[0]}") from error
     dictionary.add_symbol("<mask>")
     return dictionary
+
+
+@dataclass
+class FineTuningConfig(FairseqDataclass):
+    """Mirrors of fairseq's own options, for :meth:`FineTuningTask.mirrored`.
+
+    They have no help text: with one, fairseq-train would set them to None.
+    """
+
+    seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
+    save_dir: str = II("checkpoint.save_dir")
+    finetune_from_model: Optional[str] = II("checkpoint.finetune_from_model")
 
 
 class FineTuningTask(FairseqTask):
@@ -63,8 +81,33 @@ class FineTuningTask(FairseqTask):
         return model
 
     def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        """Build the criterion and let it freeze the heads of the model that it does not use."""
+        """Build the criterion and let it freeze the heads of the model that it does not use.
+
+        Raises:
+            UserError: the run starts from a checkpoint that is missing or none; fairseq would find out later, with
+                a traceback
+        """
+        start = self.mirrored("finetune_from_model", None)
+        # a run that is resumed does not read it
+        if start and not os.path.exists(os.path.join(self.mirrored("save_dir", ""), "checkpoint_last.pt")):
+            check_checkpoint(start, "--finetune-from-model")
         criterion = super().build_criterion(cfg, *args, **kwargs)
         if self._model is not None and hasattr(criterion, "freeze_unused"):
             criterion.freeze_unused(self._model)
         return criterion
+
+    def check_positions(self, model: Any, longest: int, remedy: str) -> None:
+        """Raise UserError, with ``remedy``, if sequences of ``longest`` tokens are too long for a model."""
+        limit = model.max_positions()
+        if isinstance(limit, int) and limit < longest:
+            raise UserError(
+                f"{self.cfg.data} has sequences of {longest} tokens, and the model has {limit} positions; {remedy}"
+            )
+
+    def mirrored(self, name: str, default: Any) -> Any:
+        """Return a mirrored option; the default where the task was made without the rest of a configuration."""
+        try:
+            value = getattr(self.cfg, name)
+        except OmegaConfBaseException:
+            return default
+        return default if value is None else value

@@ -1,0 +1,193 @@
+"""``fairseq-tn evaluate squad``: exact match and F1, equal to those of the official scripts."""
+
+import argparse
+import contextlib
+import math
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from fairseq_tn.cli.arguments import add_tokenizer_argument, add_word_arguments, chosen_encoder, positive
+from fairseq_tn.cli.preparing.squad import add_window_arguments, describe, window_settings
+from fairseq_tn.errors import UserError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--checkpoint", metavar="FILE", help="of --criterion span_extraction; not with --predictions-in"
+    )
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--data", metavar="FOLDER", help="data folder of `fairseq-tn prepare squad`")
+    source.add_argument(
+        "--file", metavar="FILE", help="SQuAD JSON; with --checkpoint it needs --tokenizer (and --dict), too"
+    )
+    parser.add_argument("--split", default="valid", help="split of --data (default: %(default)s)")
+    parser.add_argument(
+        "--predictions-in",
+        metavar="FILE",
+        help="score this JSON file, answer by question id, without a model",
+    )
+    parser.add_argument(
+        "--null-odds-in",
+        metavar="FILE",
+        help="with --predictions-in, of SQuAD 2.0: JSON file, how sure of 'no answer' by question id",
+    )
+    parser.add_argument(
+        "--no-answer-threshold",
+        type=float,
+        metavar="X",
+        help="of SQuAD 2.0: answer nothing where the odds for it are above X (default: 0, a difference of logits; "
+        "with --null-odds-in: 1, as the official script)",
+    )
+    parser.add_argument(
+        "--max-answer-length",
+        type=positive,
+        default=30,
+        metavar="N",
+        help="most tokens of an answer (default: %(default)s)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--predictions", metavar="FILE", help="write the answers, in the official format (JSON)"
+    )
+    output.add_argument("--nbest", metavar="FILE", help="write the best candidates with their probabilities")
+    output.add_argument(
+        "--n-best",
+        type=positive,
+        default=20,
+        metavar="N",
+        help="candidates for --nbest (default: %(default)s)",
+    )
+    output.add_argument(
+        "--null-odds",
+        metavar="FILE",
+        help="of SQuAD 2.0: write by question id how much higher 'no answer' scores than the best candidate",
+    )
+    output.add_argument("--json", metavar="FILE", help="write the scores")
+    parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
+    add_window_arguments(parser)
+    add_tokenizer_argument(parser, required=False)
+    parser.add_argument(
+        "--dict", metavar="FILE", help="with --file: fairseq's dict.txt of the model (default: as `encode`)"
+    )
+    add_word_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    outputs = ("predictions", "nbest", "null_odds")
+    if args.predictions_in:
+        for name in ("checkpoint", "data", *outputs):
+            if getattr(args, name):
+                raise UserError(
+                    f"--{name.replace('_', '-')} has no use with --predictions-in, which needs --file only"
+                )
+        _score(args)
+        return
+    if not args.checkpoint:
+        raise UserError("give --checkpoint FILE, or --file FILE and --predictions-in FILE")
+    if args.null_odds_in:
+        raise UserError("--null-odds-in belongs to --predictions-in; leave it out")
+    for name in (*outputs, "json"):
+        if getattr(args, name) and Path(getattr(args, name)).is_dir():
+            raise UserError(
+                f"--{name.replace('_', '-')} {getattr(args, name)} is a folder; give the name of a file"
+            )
+    _answer(args)
+
+
+def _score(args: argparse.Namespace) -> None:
+    from fairseq_tn.evaluation.squad import score_predictions
+
+    if args.null_odds_in and not args.version_2:
+        raise UserError("--null-odds-in is of SQuAD 2.0; give --version-2, or leave it out")
+    threshold = 1.0 if args.no_answer_threshold is None else args.no_answer_threshold
+    scores, missing = score_predictions(
+        args.file, args.predictions_in, args.version_2, args.null_odds_in, threshold
+    )
+    if missing:
+        treated = "left out of the scores" if args.version_2 else "scored 0"
+        print(
+            f"warning: {len(missing):,} questions, such as {missing[0]!r}, have no prediction and are {treated}, as by "
+            "the official script",
+            file=sys.stderr,
+        )
+    _show(args, scores, args.version_2)
+
+
+def _answer(args: argparse.Namespace) -> None:
+    from fairseq_tn.evaluation.squad import answer_questions, nbest_entry, write_json
+    from fairseq_tn.files import atomic_path
+    from fairseq_tn.progress import count_progress
+
+    threshold = 0.0 if args.no_answer_threshold is None else args.no_answer_threshold
+    if math.isnan(threshold):
+        raise UserError("--no-answer-threshold is not a number; give one, such as 0")
+    with _data(args) as (data, split), count_progress(0, "answer", "windows") as progress:
+        result = answer_questions(
+            args.checkpoint,
+            data,
+            split,
+            args.n_best,
+            args.max_answer_length,
+            threshold,
+            device="cpu" if args.cpu else None,
+            progress=progress,
+        )
+    if args.null_odds and not result.version_2:
+        raise UserError("--null-odds is of SQuAD 2.0, and this is SQuAD 1.1; leave it out")
+    # without unanswerable questions every question has an answer
+    threshold = threshold if result.version_2 else math.inf
+    contents = {
+        "predictions": {answer.id: answer.text(threshold) for answer in result.answers},
+        "nbest": {answer.id: nbest_entry(answer, result.version_2) for answer in result.answers},
+        "null_odds": {answer.id: answer.null_odds for answer in result.answers},
+    }
+    written = []
+    for name, content in contents.items():
+        if path := getattr(args, name):
+            with atomic_path(path) as temporary:
+                write_json(content, temporary)
+            written.append(path)
+    if result.scores:
+        _show(args, result.scores, result.version_2)
+    else:
+        print(f"{len(result.answers):,} questions answered; the data have no right answers to compare with")
+    if written:
+        print("written: " + ", ".join(written))
+
+
+@contextlib.contextmanager
+def _data(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The data folder and the split; a file is prepared into a folder that vanishes again."""
+    if args.data:
+        if args.tokenizer or args.version_2:
+            name = "--tokenizer" if args.tokenizer else "--version-2"
+            raise UserError(f"{name} is for --file; --data has been prepared with its own")
+        yield args.data, args.split
+        return
+    if not args.tokenizer:
+        raise UserError("--file with --checkpoint needs --tokenizer (and --dict) of the model")
+
+    from fairseq_tn.data.squad_windows import prepare_squad
+
+    settings = window_settings(args)
+    encoder = chosen_encoder(args)
+    with tempfile.TemporaryDirectory(prefix="fairseq_tn_squad_") as folder:
+        data = str(Path(folder) / "data")
+        found = prepare_squad({"valid": args.file}, encoder, data, settings, args.version_2)
+        print(f"{args.file}: {describe(found['valid'], args.version_2)}")
+        yield data, "valid"
+
+
+def _show(args: argparse.Namespace, scores: Mapping[str, float], version_2: bool) -> None:
+    from fairseq_tn.evaluation.squad import write_json
+    from fairseq_tn.files import atomic_path
+
+    print(f"SQuAD {'2.0' if version_2 else '1.1'}")
+    for name, value in scores.items():
+        print(f"{name:>18} {value:,}" if isinstance(value, int) else f"{name:>18} {value:.4f}")
+    if args.json:
+        with atomic_path(args.json) as temporary:
+            write_json(scores, temporary)
+        print(f"written: {args.json}")
