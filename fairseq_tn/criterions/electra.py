@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fairseq_tn.criterions.true_negatives import BITS, TrueNegativesConfig, TrueNegativesCriterion
 from fairseq_tn.errors import UserError
 from fairseq_tn.losses import masked_lm_loss, most_likely, replaced_token_loss
+from fairseq_tn.models.access import unwrap
 from fairseq_tn.models.electra import TnElectraModel
 
 
@@ -47,9 +48,7 @@ class ElectraCriterion(TrueNegativesCriterion):
 
     def freeze_unused(self, model: nn.Module) -> None:
         """Freeze the half of ``model`` that no loss of this run trains; refuse a model that is not ELECTRA."""
-        if not isinstance(model, TnElectraModel):
-            raise UserError("--criterion electra trains the tn_electra_* architectures; give one as --arch")
-        cfg = self.cfg
+        model, cfg = _electra(model), self.cfg
         by_sentences = bool(cfg.soft_reg_weight) and str(cfg.soft_reg_level) == "sentence"
         model.freeze_halves(
             generator=not cfg.generator_weight, discriminator=not (cfg.discriminator_weight or by_sentences)
@@ -61,6 +60,7 @@ class ElectraCriterion(TrueNegativesCriterion):
     ) -> tuple[Tensor, Any, dict]:
         """Return the loss (a sum), its denominator, and sums for the log."""
         cfg, target = self.cfg, sample["target"]
+        _electra(model)  # fairseq's own tasks do not call `freeze_unused`
         masked = target.ne(self.padding_idx)
         selected = sample.get("selected")
         if selected is None:  # a batch of fairseq's own tasks
@@ -121,6 +121,13 @@ class ElectraCriterion(TrueNegativesCriterion):
         cls.log_mean(kept, "disc_specificity", "right", "kept", 100)
         if logging_outputs:
             metrics.log_derived("disc_bacc", _balanced_accuracy)
+
+
+def _electra(model: nn.Module) -> TnElectraModel:
+    model = unwrap(model)
+    if not isinstance(model, TnElectraModel):
+        raise UserError("--criterion electra trains the tn_electra_* architectures; give one as --arch")
+    return model
 
 
 def _balanced_accuracy(meters: Any) -> float:

@@ -375,6 +375,30 @@ def test_sentence_level_keeps_the_mode_of_the_model(tmp_path):
     assert run(criterion, model.eval(), batch)[2]["sr_loss"].item() == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("options", "frozen"),
+    [
+        ({}, set()),
+        ({"generator_weight": 0.0}, {"generator", "lm_head"}),
+        ({"discriminator_weight": 0.0}, {"encoder.layers", "encoder.embed_proj", "discriminator_head"}),
+        ({"discriminator_weight": 0.0, "soft_reg_weight": 1.0, **SENTENCE}, {"discriminator_head"}),
+        (
+            {"discriminator_weight": 0.0, "soft_reg_weight": 1.0},
+            {"encoder.layers", "encoder.embed_proj", "discriminator_head"},
+        ),
+    ],
+)
+def test_what_no_loss_trains_is_frozen(options, frozen):
+    """A gradient of zero would do for DDP, but weight decay would shrink what is not trained."""
+    task = make_task(nsp=False)
+    model = make_tn_electra(task)
+    for _ in range(2):  # the second time from other settings
+        make_criterion("electra", task, model, **options)
+        found = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+        assert found == {n for n, _ in model.named_parameters() if n.startswith(tuple(frozen) or ("-",))}
+        model.freeze_halves(generator=True, discriminator=True)
+
+
 # --- edges --------------------------------------------------------------------------------------------------------
 
 
@@ -466,6 +490,9 @@ def test_other_models_are_refused(make):
     task = make_task(nsp=False)
     with pytest.raises(UserError, match="tn_electra_"):
         make_criterion("electra", task, make(task))
+    # fairseq's own task does not show the criterion its model
+    with pytest.raises(UserError, match="tn_electra_"):
+        make_criterion("electra", task)(make(task), make_batch(1, nsp=False))
 
 
 @pytest.mark.parametrize("name", ["bert_pretraining", "mlm_soft_reg", "tacl_contrastive"])
