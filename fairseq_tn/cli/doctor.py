@@ -31,6 +31,7 @@ LIBRARIES = {
     "tokenizers": ("hf", "WordPiece and GPT-2 encoding"),
     "safetensors": ("hf", "Hugging Face checkpoints"),
     "subword-nmt": ("subword-nmt", "BPE codes"),
+    "pytorch-crf": ("crf", "CRF of token_tagging"),
     "matplotlib": ("analysis", "plots of the report"),
     "tensorboard": ("analysis", "reading and showing TensorBoard logs"),
 }
