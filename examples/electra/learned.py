@@ -14,6 +14,8 @@ from fairseq_tn.analysis.training_log import Curve, TrainingRun, read_run
 from fairseq_tn.errors import UserError
 
 BALANCED_ACCURACY = 60
+# share of the predicted tokens that the generator sees unchanged, and learns to copy within a few updates
+KEPT = 0.15
 COLUMNS = ("gen_loss", "gen_acc", "disc_loss", "disc_bacc", "disc_recall", "disc_specificity")
 # columns of runs that have them
 METHODS = ("hc_pred", "hc_seq", "sr_loss")
@@ -90,6 +92,9 @@ def main() -> None:
     print(f"\n{table(run)}\n")
     print(f"unigram entropy of the held-out text: {entropy:.2f} bits")
     print(verdict("generator, gen_loss", "bits", generator, entropy, falling=True))
+    blind = (1 - KEPT) * entropy
+    print(f"a generator that copies the {KEPT:.0%} kept tokens and knows frequencies only: {blind:.2f} bits")
+    print(verdict("generator, gen_loss", "bits", generator, blind, falling=True))
     print(f"balanced accuracy of a discriminator that guesses: 50 %; aim: {BALANCED_ACCURACY} %")
     print(verdict("discriminator, disc_bacc", "%", discriminator, BALANCED_ACCURACY, falling=False))
     if run.seconds is not None:

@@ -261,7 +261,7 @@ def test_small_bert_trains(server, files, tmp_path):
     words = command(
         "true_negatives", "--small", "--method", "hc_sr", "--gpus", 0, *dashed(given), cwd=tmp_path
     )
-    assert option(words, "--max-update") == "160"
+    assert option(words, "--max-update") == "120"
     words += flags(
         {"max_update": 3, "total_num_update": 3, "warmup_updates": 1, "num_workers": 0, **MODEL_SIZES}
     )
