@@ -8,12 +8,14 @@ MODULES = (
     "tasks.bert_pretraining",
     "tasks.teacher_student",
     "tasks.squad",
+    "tasks.token_tagging",
     "criterions.bert_pretraining",
     "criterions.mlm_hard_correction",
     "criterions.mlm_soft_reg",
     "criterions.tacl_contrastive",
     "criterions.electra",
     "criterions.span_extraction",
+    "criterions.token_tagging",
     "optim.adam",
 )
 
