@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairseq_tn.checkpoints import keep_checkpoint, updates_to_keep
+from fairseq_tn.checkpoints import checkpoints_of_run, keep_checkpoint, updates_to_keep
 from fairseq_tn.errors import UserError
 
 RECIPE = [0.0625, 0.125, 0.25, 0.5, 0.8, 1.0]
@@ -74,3 +74,15 @@ def test_a_kept_checkpoint_is_a_copy_of_its_own(tmp_path):
     assert kept.read_bytes() == b"first"
     assert keep_checkpoint(str(last), 25).read_bytes() == b"second"  # a repeated run
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_at_25.pt", "checkpoint_last.pt"]
+
+
+def test_the_checkpoints_of_a_run_come_in_the_order_of_their_updates(tmp_path):
+    names = ["checkpoint_at_100.pt", "checkpoint_3_90.pt", "checkpoint_12_100.pt", "checkpoint_at_9.pt"]
+    others = ["checkpoint_last.pt", "checkpoint3.pt", "checkpoint_1_2.pt.tmp", "checkpoint_best_1.5.pt"]
+    for name in [*names, *others, "checkpoint_at_7-shard0.pt"]:
+        (tmp_path / name).touch()
+    found = checkpoints_of_run(tmp_path)
+    assert list(found) == [9, 90, 100]
+    # of two of the same updates the one that is kept for good
+    assert [path.name for path in found.values()] == [names[3], names[1], names[0]]
+    assert checkpoints_of_run(tmp_path / "nowhere") == {}

@@ -130,7 +130,8 @@ def neighbours(
         for each token pairs of an id and its cosine
     """
     units = F.normalize(embedding, dim=-1)
-    cosines = (units[list(tokens)] @ units.T).masked_fill(~candidates, -torch.inf).numpy()
+    # rows of one direction and several lengths are equally near: rounding hides their last bits
+    cosines = (units[list(tokens)] @ units.T).round(decimals=12).masked_fill(~candidates, -torch.inf).numpy()
     found = []
     for token, row in zip(tokens, cosines, strict=True):
         row[token] = -np.inf

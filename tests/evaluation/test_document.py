@@ -11,6 +11,8 @@ from fairseq_tn.evaluation.document import (
     Code,
     Document,
     Heading,
+    Mark,
+    Passage,
     Plot,
     Strong,
     Table,
@@ -32,6 +34,7 @@ def everything(text: str) -> Document:
         Table([text, text], [[text, Strong(text)]]),
         Terms([(text, text)]),
         Change(text, text, text, text, text),
+        Passage([text, Mark("bad", text, text, text), f" {text} ", Mark("good", text, "not shown", text)]),
     ]
     return Document(text, blocks)
 
@@ -75,7 +78,7 @@ def parse(page: str) -> Page:
 def test_html_escapes_every_kind_of_block():
     page = parse(to_html(everything(EVIL)))
     assert "script" not in page.tags
-    assert page.text.count(EVIL) == 16  # the title twice, and 14 in the blocks
+    assert page.text.count(EVIL) == 21  # the title twice, and 19 in the blocks
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=30))
@@ -154,4 +157,17 @@ def test_lines_differ_without_colour():
             }
         )
         == 8
+    )
+
+
+def test_marks_of_a_passage_are_told_apart_by_signs_too():
+    passage = Passage(
+        ["The", " ", Mark("near", "big", "large", "p"), "ger dog ", Mark("good", "ran", "ran", "q"), "."]
+    )
+    html = to_html(Document("t", [passage]))
+    assert '<mark class="near" title="p">≈ <b>big</b> → large</mark>ger dog ' in html
+    assert '<mark class="good" title="q">✓ <b>ran</b></mark>.' in html
+    assert "> The ≈ **big** → largeger dog ✓ **ran**." in to_markdown(Document("t", [passage]), "images")
+    assert to_markdown(Document("t", [Passage([" ", Mark("bad", "a", "b", ""), " ", "x"])]), "i").endswith(
+        "> ✗ **a** → b x\n"
     )

@@ -9,11 +9,13 @@ from fairseq_tn.synonyms.vocabularies import (
     choose_writing,
     detect_style,
     is_special,
+    join_tokens,
     read_gpt2_tokens,
     read_symbols,
     symbols_by_word,
     vocabulary_digest,
     whole_words,
+    written_tokens,
 )
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "[unused1]", "[CLS]", "madeupword0000", "<mask>"]
@@ -154,3 +156,22 @@ def test_bad_vocabularies_are_named(tmp_path, content, message):
 def test_missing_vocabulary_is_named(tmp_path):
     with pytest.raises(UserError, match=r"gone\.txt: No such file"):
         read_symbols(tmp_path / "gone.txt")
+
+
+@pytest.mark.parametrize(
+    ("style", "tokens", "written"),
+    [
+        ("words", ["the", "##", "dog"], ["the", " ##", " dog"]),
+        ("wordpiece", ["##ing", "play", "##ing", "##", "!"], ["##ing", " play", "ing", " ##", " !"]),
+        ("subword-nmt", ["pla@@", "ying", "@@", "do@@"], ["pla", "ying", " @@", " do@@"]),
+        ("subword-nmt", ["a@@", "b@@", "c", "d"], ["a", "b", "c", " d"]),
+        ("sentencepiece", ["▁play", "ing", "▁dog"], [" play", "ing", " dog"]),
+        ("gpt2", ["The", "Ġcaf", "Ã©", "</s>", "Ġx"], ["The", " caf", "é", "</s>", " x"]),
+        ("gpt2", ["Ã", "©"], ["\ufffd", "\ufffd"]),
+        ("gpt2-ids", ["17", "99"], ["17", " 99"]),
+        ("wordpiece", [], []),
+    ],
+)
+def test_tokens_are_written_as_text(style, tokens, written):
+    assert written_tokens(tokens, style) == written
+    assert join_tokens(tokens, style) == "".join(written).strip()
