@@ -10,6 +10,7 @@ from fairseq_tn.analysis.environment import machine, versions
 from fairseq_tn.analysis.plots import require_matplotlib, similarity_by_layer, training_curves
 from fairseq_tn.analysis.training_log import LOG_NAME, TrainingRun, read_run
 from fairseq_tn.errors import UserError
+from fairseq_tn.evaluation.comparison import Comparison
 from fairseq_tn.evaluation.document import (
     Block,
     Change,
@@ -25,6 +26,7 @@ from fairseq_tn.evaluation.document import (
     to_html,
     to_markdown,
 )
+from fairseq_tn.evaluation.downstream import downstream_blocks, downstream_json, downstream_latex
 from fairseq_tn.evaluation.measures import best, present
 from fairseq_tn.evaluation.tables import number
 from fairseq_tn.files import atomic_path
@@ -92,8 +94,9 @@ def write_report(
     settings: Mapping[str, str] | None = None,
     title: str = "Training report",
     commands: str | None = None,
+    comparison: Comparison | None = None,
 ) -> list[Path]:
-    """Write ``report.html``, ``report.md`` and the images of the latter.
+    """Write ``report.html``, ``report.md`` and the images of the latter, and downstream results as LaTeX and JSON too.
 
     Args:
         runs: run folders; without any, the report is about the evaluation alone.
@@ -102,25 +105,31 @@ def write_report(
         settings: further facts for the head of the report, such as the source of the text.
         title: heading of the report.
         commands: commands to show.
+        comparison: results on downstream tasks, written to ``report.tex`` and ``report.json`` as well.
 
     Returns:
-        The two files.
+        The files, but for the images.
 
     Raises:
         UserError: nothing to report, a missing folder, an unreadable evaluation, matplotlib missing.
     """
-    require_matplotlib()
-    if not runs and evaluation is None:
-        raise UserError("nothing to report; give run folders, or --evaluation FILE, or both")
+    if not runs and evaluation is None and comparison is None:
+        raise UserError("nothing to report; give run folders, --evaluation FILE or --results FILE")
+    if runs or evaluation is not None:
+        require_matplotlib()
     result = read_evaluation(Path(evaluation)) if evaluation is not None else None
-    document = compose([read_run(run) for run in runs], result, settings or {}, title, commands)
+    document = compose([read_run(run) for run in runs], result, settings or {}, title, commands, comparison)
     output = Path(output)
     # the images first: a page that is there finds its images
     for name, content in image_files(document).items():
         with atomic_path(output / IMAGES / name) as path:
             path.write_bytes(content)
     written = []
-    for name, text in (("report.md", to_markdown(document, IMAGES)), ("report.html", to_html(document))):
+    texts = {"report.md": to_markdown(document, IMAGES), "report.html": to_html(document)}
+    if comparison is not None:
+        texts["report.tex"] = downstream_latex(comparison)
+        texts["report.json"] = json.dumps(downstream_json(comparison), indent=2, ensure_ascii=False) + "\n"
+    for name, text in texts.items():
         with atomic_path(output / name) as path:
             path.write_text(text, encoding="utf-8")
         written.append(output / name)
@@ -150,6 +159,7 @@ def compose(
     settings: Mapping[str, str],
     title: str,
     commands: str | None = None,
+    comparison: Comparison | None = None,
 ) -> Document:
     """The report as a document."""
     labels = _labels(runs)
@@ -159,9 +169,10 @@ def compose(
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     models = len(evaluation["models"]) if evaluation else 0
     document.blocks += [
-        Text(f"{_count(len(runs), 'training run')} and {_count(models, 'evaluated model')}; written {now}."),
+        Text(f"{_contents(len(runs), models, comparison)}; written {now}."),
         *([Terms(list(settings.items()))] if settings else []),
-        *_evaluation(evaluation),
+        *(downstream_blocks(comparison) if comparison is not None else []),
+        *(_evaluation(evaluation) if evaluation is not None or comparison is None else []),
         *_corrections(evaluation),
         *_training(runs, labels, order),
         *_similarity(evaluation, order),
@@ -181,6 +192,16 @@ def _labels(runs: Sequence[TrainingRun]) -> list[str]:
 
 def _count(count: int, noun: str) -> str:
     return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
+
+
+def _contents(runs: int, models: int, comparison: Comparison | None) -> str:
+    parts = [_count(runs, "training run"), _count(models, "evaluated model")]
+    if comparison is not None:
+        fine_tuned = sum(len(row.seeds) for data_set in comparison.data_sets for row in data_set.rows)
+        parts = [part for part in parts if not part.startswith("no ")] + [
+            _count(fine_tuned, "fine-tuned model")
+        ]
+    return " and ".join(parts)
 
 
 def _evaluation(evaluation: Mapping[str, Any] | None) -> list[Block]:
