@@ -7,9 +7,10 @@ import argparse
 import logging
 from types import ModuleType
 
-from fairseq_tn.cli.preparing import squad, tagging
+from fairseq_tn.cli.preparing import glue, squad, tagging
 
 KINDS: dict[str, tuple[ModuleType, str]] = {
+    "glue": (glue, "the tasks of GLUE, for fairseq's sentence_prediction"),
     "squad": (squad, "SQuAD 1.1 or 2.0: questions with windows of their contexts, for --task squad"),
     "tagging": (tagging, "named entities (CoNLL) and word segmentation, for --task token_tagging"),
 }

@@ -150,8 +150,8 @@ def read_split(task: GlueTask, path: str | Path, must_be_labelled: bool = True) 
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: not UTF-8; get the official file again") from None
+        bad = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {bad}: not UTF-8; get the official file again") from None
     # not splitlines(): it breaks at characters that stand inside sentences; quotes mean nothing in these files
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1].strip():

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
     splits = [split for split in (args.split, f"{args.split}1") if split in prepared.splits]
     with count_progress(sum(prepared.splits[s].rows for s in splits), "predict", "rows") as progress:
         predictions = [model.predict(split, args.batch_size, progress) for split in splits]
-    metrics = {}
+    metrics: dict[str, float] = {}
     for one in predictions if labelled else ():
         mismatched = "_mismatched" if one.split.endswith("1") else ""
         metrics |= {f"{name}{mismatched}": value for name, value in metrics_of(prepared.task, one).items()}
