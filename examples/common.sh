@@ -68,16 +68,16 @@ write_to() {
     )
 }
 
-# optimise_with RATE WARMUP UPDATES OPTION...: sets the array "optimization", the optimiser of BERT's and ELECTRA's own
-# training code, which exempts biases and LayerNorm parameters from weight decay; they have to stay apart for it
-# under fp16.
-optimise_with() {
-    optimization=(
-        --optimizer tn_adam --adam-betas '(0.9,0.999)' --adam-eps 1e-6 --weight-decay 0.01 --decay-matrices-only
-        --fp16-no-flatten-grads --clip-norm 1 --lr "$1" --lr-scheduler polynomial_decay --warmup-updates "$2"
-        --total-num-update "$3" --max-update "$3" "${@:4}"
-    )
-}
+# The optimiser of BERT's and ELECTRA's own training code: no weight decay of biases and LayerNorm parameters, which
+# have to stay apart for it under fp16, and no bias correction. Without the correction the first updates are several
+# times as large, which takes a long warm-up: the short runs of --small have it ("corrected").
+# shellcheck disable=SC2034
+corrected=(
+    --optimizer tn_adam --adam-betas '(0.9,0.999)' --adam-eps 1e-6 --weight-decay 0.01 --decay-matrices-only
+    --fp16-no-flatten-grads --clip-norm 1
+)
+# shellcheck disable=SC2034
+optimizer=("${corrected[@]}" --no-bias-correction)
 
 # here PATH: PATH of this repository as seen from the working folder.
 here() {

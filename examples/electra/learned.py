@@ -6,7 +6,6 @@ Plots of the same figures: ``fairseq-tn report RUN... --output FOLDER``.
 """
 
 import argparse
-import logging
 import sys
 from pathlib import Path
 
@@ -30,13 +29,14 @@ def unigram_entropy(data: Path) -> float:
         UserError: ``data`` is no folder of ``fairseq-preprocess``
     """
     import numpy as np
-    from fairseq.data import Dictionary
+    from fairseq.data import Dictionary, data_utils
 
     from fairseq_tn.data.corpus import Corpus
 
     if not (data / "dict.txt").is_file():
         raise UserError(f"{data / 'dict.txt'} is missing: give the data folder that fairseq-preprocess made")
     dictionary = Dictionary.load(str(data / "dict.txt"))
+    data_utils.logger.setLevel("WARNING")
     counts = []
     for split in ("train", "valid"):
         corpus = Corpus(str(data / split), dictionary)
@@ -80,7 +80,6 @@ def main() -> None:
         "run", type=Path, help="--save-dir of a run of --criterion electra, with its train.log"
     )
     args = parser.parse_args()
-    logging.disable(logging.INFO)
     try:
         run = read_run(args.run)
         generator, discriminator = (run.curves.get(("valid", name)) for name in ("gen_loss", "disc_bacc"))

@@ -52,7 +52,6 @@ case $method in
     *) fail "--method $method: give baseline, hc, sr_word, sr_sentence or hc_sr" ;;
 esac
 batch=128 warmup=10000 interval=5000 workers=4
-update=(--no-bias-correction)
 if [[ $small == yes ]]; then
     [[ -z $model ]] || fail "--small has a model of its own: leave --model out"
     prepared=$(here outputs/electra/two_cores)
@@ -62,8 +61,7 @@ if [[ $small == yes ]]; then
         --dropout 0 --attention-dropout 0
     )
     length=64 batch=64 updates=3000 warmup=100 rate=2e-3 interval=200 workers=1
-    # without the correction the first updates are several times as large, which takes a long warm-up
-    update=(--adam-betas '(0.9,0.98)')
+    optimizer=("${corrected[@]}" --adam-betas '(0.9,0.98)')
     : "${data:=$prepared/data}" "${sequences_per_gpu:=$batch}" "${output:=outputs/electra/two_cores/$method}"
     if [[ $method == hc* ]]; then : "${synonyms:=$prepared/synonyms.txt}"; fi
     for file in "$data" ${synonyms:+"$synonyms"}; do
@@ -92,13 +90,13 @@ fi
 
 : "${sequences_per_gpu:=$([[ $model == base ]] && echo 16 || echo 128)}"
 share_out "$batch" "$gpus" "$sequences_per_gpu" "$precision"
-optimise_with "$rate" "$warmup" "$updates" "${update[@]}"
 write_to "$output" "$interval"
 command=(
     fairseq-train "$data" --user-dir "$(here fairseq_tn)" --task bert_pretraining --no-nsp "${loss[@]}" "${size[@]}"
     ${init:+--finetune-from-model "$init"}
     --tokens-per-sample "$length" "${hardware[@]}" --num-workers "$workers" --seed 1
-    "${optimization[@]}" "${writing[@]}" "${further[@]}"
+    "${optimizer[@]}" --lr "$rate" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
+    --total-num-update "$updates" --max-update "$updates" "${writing[@]}" "${further[@]}"
 )
 
 show_command "${command[@]}"

@@ -49,12 +49,11 @@ case $method in
     *) fail "--method $method: give baseline, hc, sr_word, sr_sentence or hc_sr" ;;
 esac
 length=512 batch=128 updates=200000 warmup=10000 rate=5e-5 interval=5000 workers=4
-update=(--no-bias-correction)
 if [[ $small == yes ]]; then
     [[ -z $model ]] || fail "--small has a model of its own: leave --model out"
     quickstart=$(here outputs/quickstart)
     model=small architecture=tn_bert_tiny length=128 batch=32 updates=120 warmup=12 rate=5e-4 interval=40 workers=1
-    update=() # without the correction the first updates are several times as large, which takes a long warm-up
+    optimizer=("${corrected[@]}")
     : "${data:=$quickstart/data}" "${init:=$quickstart/runs/warm_up/checkpoint_last.pt}" "${sequences_per_gpu:=32}"
     if [[ $method == hc* ]]; then : "${synonyms:=$quickstart/synonyms.txt}"; fi
     for file in "$data" "$init" ${synonyms:+"$synonyms"}; do
@@ -81,13 +80,13 @@ fi
 
 : "${sequences_per_gpu:=$([[ $model == large ]] && echo 8 || echo 16)}"
 share_out "$batch" "$gpus" "$sequences_per_gpu" "$precision"
-optimise_with "$rate" "$warmup" "$updates" "${update[@]}"
 write_to "$output" "$interval"
 command=(
     fairseq-train "$data" --user-dir "$(here fairseq_tn)" --task bert_pretraining --no-nsp
     "${loss[@]}" --arch "$architecture" --finetune-from-model "$init"
     --tokens-per-sample "$length" "${hardware[@]}" --num-workers "$workers" --seed 1
-    "${optimization[@]}" "${writing[@]}"
+    "${optimizer[@]}" --lr "$rate" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
+    --total-num-update "$updates" --max-update "$updates" "${writing[@]}"
 )
 [[ $small == no ]] || command+=(--max-valid-steps 10)
 command+=("${further[@]}")
