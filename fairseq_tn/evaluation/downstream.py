@@ -21,8 +21,8 @@ HOW = (
     "Points: 100 is perfect. Deviation: standard deviation over the seeds (N - 1). The difference to the baseline is "
     "that of the means over seeds; its 95 % interval and its two-sided p come from {resamples:,} samples of the "
     "examples with replacement, the same for both methods and all their seeds, over which the metric is averaged "
-    "(seed {seed}). They tell of chance in the choice of examples, not of chance in training, which the deviation shows; with many "
-    "methods or data sets some p is small by chance."
+    "(seed {seed}). They tell of chance in the choice of examples, not of chance in training, which the deviation "
+    "shows; with many methods or data sets some p is small by chance."
 )
 
 
