@@ -190,23 +190,26 @@ def cosine_matrices(matrices: "Mapping[str, CosineMatrix]", letters: Lettering) 
     return figure
 
 
-def rates_over_training(
-    rates: Mapping[str, Mapping[str, Mapping[int, Interval]]], references: Mapping[str, tuple[float, str]]
+def measures_over_training(
+    measures: Mapping[str, Mapping[str, Mapping[int, Interval]]],
+    references: Mapping[str, tuple[float, str]] | None = None,
+    from_zero: bool = True,
 ) -> "Figure":
-    """Several rates of several runs over the updates, side by side, with their intervals.
+    """Several measures of several runs over the updates, side by side, with their intervals.
 
     Args:
-        rates: name and unit of a rate -> name of a run -> updates -> value and interval.
-        references: name and unit of a rate -> a value to compare with, drawn as a level line, and what it is.
+        measures: name and unit of a measure -> name of a run -> updates -> value and interval.
+        references: name and unit of a measure -> a value to compare with, drawn as a level line, and what it is.
+        from_zero: let the vertical axes begin at 0.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     require_matplotlib()
-    order = list(dict.fromkeys(name for runs in rates.values() for name in runs))
-    figure = Figure(figsize=(4.2 * len(rates), 3.8), layout="constrained")
+    order = list(dict.fromkeys(name for runs in measures.values() for name in runs))
+    figure = Figure(figsize=(4.2 * len(measures), 3.8), layout="constrained")
     for axes, (label, runs) in zip(
-        figure.subplots(1, len(rates), squeeze=False)[0], rates.items(), strict=True
+        figure.subplots(1, len(measures), squeeze=False)[0], measures.items(), strict=True
     ):
         for name, curve in runs.items():
             axes.errorbar(
@@ -220,10 +223,11 @@ def rates_over_training(
                 capsize=2,
                 label=name,
             )
-        if label in references:
+        if references and label in references:
             value, text = references[label]
             axes.axhline(value, color=_INK, lw=1, ls=(0, (1, 2)), label=text)
-        _show_zero(axes)
+        if from_zero:
+            _show_zero(axes)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_xlabel("updates")
         axes.set_ylabel(label)

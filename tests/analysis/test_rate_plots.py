@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_tn.analysis.plots import rates_by_group, rates_over_training, spectra
+from fairseq_tn.analysis.plots import measures_over_training, rates_by_group, spectra
 
 
 def bars(axes):
@@ -18,12 +18,12 @@ def bars(axes):
     return found
 
 
-def test_rates_over_training_with_intervals_and_references():
+def test_measures_over_training_with_intervals_and_references():
     rates = {
         "% of a": {"one": {10: (2.0, 1.0, 5.0), 20: (3.0, 3.0, 3.0)}, "two": {10: (0.0, 0.0, 0.0)}},
         "% of b": {"one": {10: (7.0, 6.0, 8.0)}},
     }
-    figure = rates_over_training(rates, {"% of b": (7.5, "paper")})
+    figure = measures_over_training(rates, {"% of b": (7.5, "paper")})
     first, second = figure.axes
     assert [axes.get_ylabel() for axes in figure.axes] == ["% of a", "% of b"]
     assert {axes.get_xlabel() for axes in figure.axes} == {"updates"}
@@ -31,6 +31,8 @@ def test_rates_over_training_with_intervals_and_references():
     assert list(first.containers[0].lines[0].get_xdata()) == [10, 20]
     assert "paper" in [line.get_label() for line in second.lines]
     assert "paper" not in [line.get_label() for line in first.lines]
+    beside = measures_over_training({"rank": {"one": {1: (113.0,) * 3, 2: (112.0,) * 3}}}, from_zero=False)
+    assert beside.axes[0].get_ylim()[0] > 100
     low, high = first.get_ylim()
     assert low < 0  # a point at 0 is whole
     assert high >= 5

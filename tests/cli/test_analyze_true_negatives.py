@@ -388,12 +388,16 @@ def test_embeddings_of_models_of_two_vocabularies(world, tmp_path, capsys):
     for name, one in found.items():
         line = next(line for line in out.splitlines() if line.startswith(f"{name} "))
         assert f"{one['rows']['ordinary']['mean_cosine']:.4f}" in line
-        assert len(one["neighbours"]["a"]) == 4
-        assert "a" not in [other for other, _ in one["neighbours"]["a"]]
+        if name in ("hc@100", "hc@900"):  # the last of a run speaks for it
+            assert one["neighbours"] == {}
+        else:
+            assert len(one["neighbours"]["a"]) == 4
+            assert "a" not in [other for other, _ in one["neighbours"]["a"]]
         assert one["rows"]["all"]["number"] > one["rows"]["ordinary"]["number"]
     last, same = (found[name]["rows"]["all"]["singular_values"] for name in ("hc@1000", "a"))
     assert last == pytest.approx(same)
-    assert (tmp_path / "embedding-spectrum.png").stat().st_size > 5000
+    for figure in ("embedding-spectrum", "embedding-training"):
+        assert (tmp_path / f"{figure}.png").stat().st_size > 5000
 
 
 def test_the_sample_of_words_depends_on_the_seed(world, capsys):

@@ -64,7 +64,10 @@ def run(args: argparse.Namespace) -> None:
     )
 
     gpt2_tokens = read_gpt2_tokens(args.gpt2_encoder) if args.gpt2_encoder else None
-    sources = [source for _, source in with_runs_expanded(model_sources(args.model, dictionaries=args.dict))]
+    models = with_runs_expanded(model_sources(args.model, dictionaries=args.dict))
+    sources = [source for _, source in models]
+    series = {source.name: name for name, source in models}
+    last = {name: source.name for name, source in models}  # of each series
     found: dict[str, dict[str, Geometry]] = {}
     about: dict[str, dict[str, Any]] = {}
     near: dict[str, dict[str, list[tuple[str, float]] | None]] = {}
@@ -73,7 +76,13 @@ def run(args: argparse.Namespace) -> None:
     for model in opened_models(args, with_tokenizer=False, sources=sources, check=embedding_rows):
         embedding, ordinary = embedding_rows(model)
         found[model.name] = {"ordinary": geometry(embedding[ordinary]), "all": geometry(embedding)}
-        about[model.name] = {"path": str(model.path), "updates": model.updates}
+        about[model.name] = {
+            "path": str(model.path),
+            "series": series[model.name],
+            "updates": model.updates,
+        }
+        if model.name not in last.values():
+            continue
         symbols = model.dictionary.symbols
         if gpt2_tokens is None and detect_style(symbols) == "gpt2-ids":
             unnamed = True
@@ -112,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
             for name, sets in found.items()
         },
     }
-    write_results(args, result, _figures(args, found))
+    write_results(args, result, _figures(args, found, about, list(last.values())))
 
 
 def _label(symbol: str, gpt2_tokens: dict[str, str] | None) -> str:
@@ -170,13 +179,31 @@ def _numbers(one: "Geometry") -> dict[str, Any]:
     }
 
 
-def _figures(args: argparse.Namespace, found: "dict[str, dict[str, Geometry]]") -> dict[str, Any]:
+def _figures(
+    args: argparse.Namespace,
+    found: "dict[str, dict[str, Geometry]]",
+    about: dict[str, dict[str, Any]],
+    last: list[str],
+) -> dict[str, Any]:
     if not args.plot:
         return {}
-    from fairseq_tn.analysis.plots import spectra
+    from fairseq_tn.analysis.plots import measures_over_training, spectra
 
-    return {
+    figures: dict[str, Any] = {
         "embedding-spectrum": spectra(
-            {name: sets["ordinary"].singular_values.tolist() for name, sets in found.items()}
+            {name: found[name]["ordinary"].singular_values.tolist() for name in last}
         )
     }
+    curves: dict[str, dict[str, dict[int, tuple[float, float, float]]]] = {}
+    for name, sets in sorted(found.items(), key=lambda item: about[item[0]]["updates"] or 0):
+        values = {
+            "mean cosine of two rows": sets["ordinary"].mean_cosine,
+            "effective rank": sets["ordinary"].effective_rank,
+        }
+        for label, value in values.items():
+            if value is not None and about[name]["updates"] is not None:
+                runs = curves.setdefault(label, {})
+                runs.setdefault(about[name]["series"], {})[about[name]["updates"]] = (value,) * 3
+    if any(len(curve) > 1 for runs in curves.values() for curve in runs.values()):
+        figures["embedding-training"] = measures_over_training(curves, from_zero=False)
+    return figures

@@ -320,7 +320,7 @@ def _figures(args: argparse.Namespace, found: "list[_Found]", last: "list[_Found
     if not args.plot:
         return {}
     from fairseq_tn.analysis.false_negatives import PAPER
-    from fairseq_tn.analysis.plots import rates_by_group, rates_over_training
+    from fairseq_tn.analysis.plots import measures_over_training, rates_by_group
 
     figures: dict[str, Any] = {}
     curves: dict[str, dict[str, dict[int, tuple[float, float, float]]]] = {}
@@ -331,7 +331,7 @@ def _figures(args: argparse.Namespace, found: "list[_Found]", last: "list[_Found
                 curves[label].setdefault(one.series, {})[one.updates] = point
     if any(len(curve) > 1 for runs in curves.values() for curve in runs.values()):
         references = {label: (PAPER[key], f"{_PAPER}, end") for key, label in _RATES.items()}
-        figures["false-negatives-training"] = rates_over_training(curves, references)
+        figures["false-negatives-training"] = measures_over_training(curves, references)
     groups = {
         name: {
             one.name: {
