@@ -140,11 +140,12 @@ def prepare_tagging(
     names = sorted({name for text in texts.values() for name in text.names})
     written = TagSet.of(names, found).with_all_roles()
     splits = {split: _read_split(text, written, repair_tags) for split, text in texts.items()}
-    if not len(splits["train"].spans):
-        raise UserError(f"{texts['train'].path} has no entity: all its tags are O")
     split_off = "valid" not in splits
     if split_off:
         splits = _split_off(splits, valid_share, seed)
+    if not splits["train"].report.entities:
+        rest = " in what is left after a development set is split off" if split_off else ""
+        raise UserError(f"{texts['train'].path} has no entity{rest}: all tags are O")
     # IOB1 is written as IOB2
     known = TagSet.of(written.names, "iob2" if found == "iob1" else found)
     labels = _labels(splits["train"], known)

@@ -7,22 +7,24 @@ from numpy.typing import NDArray
 
 from fairseq_tn.data.dictionary import UNKNOWN
 from fairseq_tn.data.encode import Encoder
+from fairseq_tn.data.gpt2 import Gpt2Encoder
 from fairseq_tn.data.offsets import AlignedSymbols
 
 _AT_A_TIME = 4096
 # stands before each token, so that it is written as within a sentence ("Ġhouse" of GPT-2)
 _BEFORE = "a"
-_WORD_START = "▁"
+_WORD_STARTS = ("▁", "Ġ")
 
 
 def pieces_of_tokens(encoder: Encoder, tokens: Iterable[str]) -> list[list[str]]:
     """The symbols of each token, one or more, as if it stood between blanks inside of a sentence.
 
-    A token that the tokenizer drops, such as a control character, is ``<unk>``. The mark of SentencePiece that a
-    word starts is left out where it is a piece of its own: no letter is lost, and in Chinese text, which has no
-    blanks, the model has not seen it before every character.
+    A token that the tokenizer drops, such as a control character, is ``<unk>``. The mark of SentencePiece and GPT-2
+    that a word starts is left out where it is a piece of its own: no letter is lost, and in Chinese text, which has
+    no blanks, the model has not seen it before every character.
     """
     tokens = list(tokens)
+    spoken = encoder.token if isinstance(encoder, Gpt2Encoder) else str
     found: list[list[str]] = []
     for start in range(0, len(tokens), _AT_A_TIME):
         block = tokens[start : start + _AT_A_TIME]
@@ -32,7 +34,7 @@ def pieces_of_tokens(encoder: Encoder, tokens: Iterable[str]) -> list[list[str]]
             symbols = _after(line)
             if symbols is None:
                 (symbols,) = encoder.encode([token])
-            if len(symbols) > 1 and symbols[0] == _WORD_START:
+            if len(symbols) > 1 and spoken(symbols[0]) in _WORD_STARTS:
                 symbols = symbols[1:]
             found.append(symbols or [UNKNOWN])
     return found
