@@ -39,6 +39,7 @@ class AnalysedModel:
     tokenizer: the file or folder of the tokenizer, or its kind.
     max_tokens: the longest input, special tokens included.
     updates: for how many the checkpoint was trained, if it says so.
+    missing: the beginnings of the names of weights that a Hugging Face folder lacks, and that are random therefore.
     """
 
     name: str
@@ -49,6 +50,7 @@ class AnalysedModel:
     tokenizer: str | None
     max_tokens: int
     updates: int | None
+    missing: tuple[str, ...] = ()
 
     @property
     def device(self) -> torch.device:
@@ -120,6 +122,14 @@ class AnalysedModel:
         )
         assert logits is not None
         return logits
+
+    def check_lm_head(self) -> None:
+        """Raise UserError if the masked-LM head is not the model's own."""
+        if any("lm_head." in part or part.startswith("generator.") for part in self.missing):
+            raise UserError(
+                f"{self.path} has no masked-LM head, so that its predictions would be random; give a model with one "
+                "(BertForMaskedLM, RobertaForMaskedLM, ElectraForMaskedLM or a checkpoint of pre-training)"
+            )
 
     def symbols(self, sequence: Iterable[int]) -> list[str]:
         """The symbols of ids."""
@@ -289,7 +299,7 @@ def open_model(
     opened = (_open_folder if path.is_dir() else _open_checkpoint)(
         path, tokenizer, dictionary, with_tokenizer
     )
-    model, symbols, encoder, tokenizer, updates = opened
+    model, symbols, encoder, tokenizer, updates, missing = opened
     limit = model.max_positions()
     return AnalysedModel(
         name=name,
@@ -300,11 +310,12 @@ def open_model(
         tokenizer=tokenizer,
         max_tokens=limit if isinstance(limit, int) else min(limit),
         updates=updates,
+        missing=missing,
     )
 
 
-# model, dictionary, encoder, where it is from, updates
-_Opened = tuple[Any, Any, Encoder | None, str | None, int | None]
+# model, dictionary, encoder, where it is from, updates, what is missing
+_Opened = tuple[Any, Any, Encoder | None, str | None, int | None, tuple[str, ...]]
 
 
 def _open_folder(
@@ -317,7 +328,7 @@ def _open_folder(
     loaded = load_hugging_face(folder)
     tokenizer = (tokenizer or str(folder)) if with_tokenizer else None
     encoder = _load_tokenizer(tokenizer) if tokenizer else None
-    return loaded.model, new_dictionary(loaded.vocabulary), encoder, tokenizer, None
+    return loaded.model, new_dictionary(loaded.vocabulary), encoder, tokenizer, None, tuple(loaded.missing)
 
 
 def _open_checkpoint(
@@ -363,7 +374,7 @@ def _open_checkpoint(
         encoder = _load_tokenizer(tokenizer, file)
     history = state.get("optimizer_history") or [{}]
     model = build_from_checkpoint(state, symbols, path, "--model")
-    return model, symbols, encoder, tokenizer if with_tokenizer else None, history[-1].get("num_updates")
+    return model, symbols, encoder, tokenizer if with_tokenizer else None, history[-1].get("num_updates"), ()
 
 
 def _folders(path: Path, state: dict[str, Any]) -> Iterator[Path]:

@@ -258,6 +258,17 @@ def corrections_without_a_table(world, tmp_path):
     return [*command, "--synonyms", tmp_path / "none.txt"], "none.txt"
 
 
+def no_head(world, tmp_path):
+    write_bert(tmp_path / "headless", architecture="BertModel", shuffle=3)
+    return rates_of(world, tmp_path / "headless"), "headless has no masked-LM head"
+
+
+def no_head_for_corrections(world, tmp_path):
+    write_bert(tmp_path / "headless", architecture="BertModel", shuffle=3)
+    command = ["corrections", "--model", tmp_path / "headless", "--text", world.text]
+    return [*command, "--synonyms", world.table], "headless has no masked-LM head"
+
+
 def unknown_word(world, tmp_path):
     return ["embeddings", "--model", world.checkpoints["a"], "--words", "a", "zebra"], "--words zebra"
 
@@ -294,6 +305,8 @@ def corrections_of(world, text):
         text_is_a_folder,
         html_is_a_folder,
         corrections_without_a_table,
+        no_head,
+        no_head_for_corrections,
         unknown_word,
     ],
 )

@@ -94,6 +94,7 @@ def run(args: argparse.Namespace) -> None:
     sources = model_sources(args.model, args.tokenizer, args.dict)
 
     def load(model: Any) -> SynonymTable:
+        model.check_lm_head()
         return SynonymTable.load(
             args.synonyms, model.dictionary, allow_mismatch=args.allow_vocabulary_mismatch
         )

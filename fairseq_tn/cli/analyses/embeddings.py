@@ -195,7 +195,7 @@ def _figures(
         )
     }
     curves: dict[str, dict[str, dict[int, tuple[float, float, float]]]] = {}
-    for name, sets in sorted(found.items(), key=lambda item: about[item[0]]["updates"] or 0):
+    for name, sets in found.items():
         values = {
             "mean cosine of two rows": sets["ordinary"].mean_cosine,
             "effective rank": sets["ordinary"].effective_rank,
@@ -204,6 +204,11 @@ def _figures(
             if value is not None and about[name]["updates"] is not None:
                 runs = curves.setdefault(label, {})
                 runs.setdefault(about[name]["series"], {})[about[name]["updates"]] = (value,) * 3
+    # colours in the order of the models, curves in that of the updates
+    curves = {
+        label: {name: dict(sorted(curve.items())) for name, curve in runs.items()}
+        for label, runs in curves.items()
+    }
     if any(len(curve) > 1 for runs in curves.values() for curve in runs.values()):
         figures["embedding-training"] = measures_over_training(curves, from_zero=False)
     return figures

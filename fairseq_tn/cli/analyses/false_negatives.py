@@ -90,6 +90,7 @@ def run(args: argparse.Namespace) -> None:
     wordnet, gpt2_tokens = _parts_of_speech(args, symbols)
 
     def check(model: "AnalysedModel") -> None:
+        model.check_lm_head()
         if model.dictionary.symbols != symbols:
             raise UserError(
                 f"{model.name} has another vocabulary ({len(model.dictionary):,} symbols) than the data {args.data} "
