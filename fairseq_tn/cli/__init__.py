@@ -21,6 +21,7 @@ COMMANDS = {
     "convert": "convert checkpoints from and to Hugging Face",
     "prepare": "turn data sets into what the fine-tuning tasks read",
     "evaluate": "evaluate checkpoints and predictions",
+    "analyze": "look at what training did to a model: self-similarity, false negatives, corrections, embeddings",
     "report": "turn training runs into a report with tables and plots",
 }
 

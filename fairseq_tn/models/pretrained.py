@@ -61,6 +61,13 @@ class EncoderConfig(FairseqDataclass):
         },
     )
     num_segments: int = field(default=2, metadata={"help": "number of segment embeddings"})
+    initializer_range: float = field(
+        default=0.02,
+        metadata={
+            "help": "standard deviation of the initial weights; models of a few hundred dimensions that are trained "
+            "from scratch learn sooner with more, about 1 / sqrt(--encoder-embed-dim)"
+        },
+    )
 
 
 def architecture_of(cfg: Any, default: str) -> str:
@@ -203,11 +210,10 @@ class PretrainedModel(BaseFairseqModel):
             "activation_fn": str(cfg.activation_fn),
         }
 
-    @staticmethod
-    def initialise(module: nn.Module) -> None:
-        """BERT's initial values of one module: normal with deviation 0.02, biases 0."""
+    def initialise(self, module: nn.Module) -> None:
+        """BERT's initial values of one module: normal weights, biases 0."""
         if isinstance(module, (nn.Linear, nn.Embedding)):
-            nn.init.normal_(module.weight, std=0.02)
+            nn.init.normal_(module.weight, std=self.cfg.initializer_range)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
         if isinstance(module, nn.Embedding) and module.padding_idx is not None:
