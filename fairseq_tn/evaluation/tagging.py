@@ -21,6 +21,7 @@ from fairseq_tn.data.tags import (
     TagSet,
     detect_scheme,
     lenient_spans,
+    repair,
     sequence_starts,
     strict_spans,
 )
@@ -175,8 +176,13 @@ def score_texts(
         for text in (gold, predicted)
     )
     known = None
+    starts = sequence_starts(gold.lengths)
+    if scheme == SEGMENTATION:
+        # the tags that spell the same words: accuracy is then that of the words between blanks
+        tag_set = tag_set.with_all_roles()
+        right, found = (repair(tags, starts, tag_set) for tags in (right, found))
     if vocabulary is not None and scheme == SEGMENTATION:
-        spans = lenient_spans(right, sequence_starts(gold.lengths), tag_set)
+        spans = lenient_spans(right, starts, tag_set)
         words = spelled(gold.sentences, spans.begin.tolist(), spans.end.tolist())
         known = np.fromiter(map(vocabulary.__contains__, words), bool, len(words))
     return score_tags(right, found, gold.lengths, tag_set, lenient, known)

@@ -23,6 +23,7 @@ from fairseq_tn.criterions.token_tagging import (  # noqa: E402
 )
 from fairseq_tn.data.tagging_folder import TaggingFacts  # noqa: E402
 from fairseq_tn.models.bert import TnBertConfig, TnBertModel  # noqa: E402
+from fairseq_tn.models.electra import TnElectraConfig, TnElectraModel  # noqa: E402
 from fairseq_tn.tasks.fine_tuning import load_dictionary  # noqa: E402
 
 LOSSES = ("softmax", "crf")
@@ -183,8 +184,14 @@ def test_tags_that_training_lacks_have_no_loss_and_are_missed(loss, tmp_path):
     assert log["tag_correct"] <= 2
 
 
-def test_every_parameter_that_trains_has_a_gradient(world):
+@pytest.mark.parametrize("architecture", ["tn_bert", "tn_electra"])
+def test_every_parameter_that_trains_has_a_gradient(architecture, world):
     """Also where every sequence is one token, without a transition: torch's DDP aborts otherwise."""
+    if architecture == "tn_electra":
+        config = TnElectraConfig(encoder_layers=1, encoder_embed_dim=16, embedding_dim=8, max_positions=64)
+        config._name = "tn_electra_small"
+        world.model = TnElectraModel(config, world.dictionary)
+        world.criterion.freeze_unused(world.model)
     rows = [row for row in range(40) if len(world.data["train"][row]["tags"]) == 1][:3]
     assert rows
     world.criterion(world.model, world.batch(rows))[0].backward()

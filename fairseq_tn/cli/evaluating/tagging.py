@@ -41,12 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     result = parser.add_argument_group("result")
     result.add_argument("--json", metavar="FILE", help="write the result, for `fairseq-tn report --results`")
     result.add_argument(
-        "--task-name", metavar="NAME", help="of the data set in tables (default: the folder's or file's name)"
+        "--task",
+        metavar="NAME",
+        help="what tables call the data set, such as 'Weibo NER' (default: the name of the folder or file)",
     )
     result.add_argument(
-        "--method",
-        metavar="NAME",
-        help="of the model in tables (default: the name of the checkpoint's folder, or of the file)",
+        "--name",
+        metavar="METHOD",
+        help="what tables call the method (default: the checkpoint's folder, or the file)",
+    )
+    result.add_argument(
+        "--seed", type=int, metavar="N", help="of fine-tuning, for the tables (default: the checkpoint's)"
     )
     parser.add_argument(
         "--batch-size",
@@ -84,10 +89,10 @@ def run(args: argparse.Namespace) -> None:
         result = result_of(
             scores,
             gold,
-            task=args.task_name or Path(args.data or args.gold).resolve().name,
-            method=args.method or (source.resolve().parent.name if args.checkpoint else source.name),
+            task=args.task or Path(args.data or args.gold).resolve().name,
+            method=args.name or (source.resolve().parent.name if args.checkpoint else source.name),
             split=args.split if args.data else "test",
-            seed=predictions.seed if predictions else None,
+            seed=predictions.seed if args.seed is None and predictions else args.seed,
             details={
                 "source": str(source),
                 "data": args.data or args.gold,
