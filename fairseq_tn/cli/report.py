@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="facts for the head of the report, such as text='Wikipedia, 107 articles'",
     )
-    parser.add_argument("--title", default="Training report", help="heading (default: %(default)s)")
+    parser.add_argument("--title", metavar="TEXT", help="heading of the report")
     parser.add_argument(
         "--commands", metavar="FILE", help="text file with the commands that were run, to be shown"
     )
@@ -77,9 +77,8 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_tn.evaluation.report import write_report
 
     comparison = None
+    title = args.title or ("Training report" if args.runs or args.evaluation else "Downstream results")
     if args.results:
         comparison = compare(read_results(args.results), args.baseline, args.resamples, args.seed)
-    for path in write_report(
-        args.runs, args.output, args.evaluation, settings, args.title, commands, comparison
-    ):
+    for path in write_report(args.runs, args.output, args.evaluation, settings, title, commands, comparison):
         print(path)

@@ -34,7 +34,11 @@ def downstream_blocks(comparison: Comparison) -> list[Block]:
         Table(*_overview(comparison)),
     ]
     notes = [(average.name, average.definition) for average in _averages(comparison)]
-    notes += [(f"{row.method} (published)", row.source) for row in PUBLISHED]
+    for row in PUBLISHED:
+        # the columns of the table may not have it
+        average = row.value("GLUE", "average")
+        note = row.source + ("" if average is None else f"; average of GLUE: {average:.1f}")
+        notes.append((f"{row.method} (published)", note))
     blocks += [
         Text(
             "Each cell: mean ± deviation over the seeds. Published rows are other people's runs, on test or "

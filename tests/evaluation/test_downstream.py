@@ -158,6 +158,8 @@ def test_command_writes_four_forms(written, tmp_path, capsys):
         assert "half a point" in text
         assert "37.50 ± 17.68" in text
         assert "4 fine-tuned models" in text
+        assert "Downstream results" in text
+        assert "average of GLUE: 81.2" in text
         assert "No evaluation was given" not in text
     assert "<b>|" not in page
     assert json.loads((output / "report.json").read_text())["baseline"] == "mt"
