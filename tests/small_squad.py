@@ -19,10 +19,10 @@ def make_squad(number: int, seed: int, version_2: bool = False, length: int = 30
         context = "  ".join(words).replace("  .", " .")
         questions = []
         for m in range(2):
-            place = rng.randrange(len(words) - 2)
-            begin = sum(len(word) + 2 for word in words[: place + 1]) - words[: place + 2].count(".")
-            text = words[place + 1] if words[place + 1] != "." else "."
-            begin = context.index(text, max(0, begin - 1))
+            # of an answer that is a mark nothing is left in the metric
+            place = rng.choice([n for n in range(len(words) - 1) if words[n + 1] != "."])
+            text = words[place + 1]
+            begin = len("  ".join(words[: place + 1]).replace("  .", " .")) + 2
             impossible = version_2 and rng.random() < 0.4
             question = {"id": f"q{seed}-{n}-{m}", "question": f"key {words[place]} ?"}
             question["answers"] = [] if impossible else [{"text": text, "answer_start": begin}]

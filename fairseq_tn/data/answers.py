@@ -83,6 +83,13 @@ def best_spans(
     return found, first, first + places % max_length
 
 
+def newest(found: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """What :meth:`AnswerSearch.add` has found, as one, by the windows' numbers; of each window what was found last."""
+    numbers = np.concatenate([part["id"] for part in found])[::-1]
+    _, places = np.unique(numbers, return_index=True)
+    return {name: np.concatenate([part[name] for part in found])[::-1][places] for name in found[0]}
+
+
 class AnswerSearch:
     """Collects the best spans of windows and joins those of a question.
 
@@ -141,14 +148,12 @@ class AnswerSearch:
     def join(self, found: Sequence[Mapping[str, NDArray[Any]]]) -> list[QuestionAnswers]:
         """The answers of all questions that have a window among what :meth:`add` found, in the split's order.
 
-        A window that was found twice counts once.
+        What was found last of a window counts.
         """
         split = self._split
-        ids, places = np.unique(np.concatenate([part["id"] for part in found]), return_index=True)
-        null, span, logits = (
-            np.concatenate([part[name] for part in found])[places] for name in ("null", "span", "logits")
-        )
-        questions = np.asarray(split.windows["question"])[ids]
+        merged = newest(found)
+        null, span, logits = merged["null"], merged["span"], merged["logits"]
+        questions = np.asarray(split.windows["question"])[merged["id"]]
         edges = np.flatnonzero(np.diff(questions, prepend=-1, append=-1))
         answers = []
         for begin, end in itertools.pairwise(edges):

@@ -128,7 +128,7 @@ class SquadSplit:
         """The questions, in the order of their numbers."""
         return self._contents[1]
 
-    @property
+    @functools.cached_property
     def golds(self) -> dict[str, tuple[str, ...]]:
         """The right answers by the question's id."""
         return {question.id: question.answers for question in self.questions}

@@ -1,6 +1,7 @@
 """SQuAD: the answers of a fine-tuned checkpoint, and scores equal to those of the official scripts."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,12 @@ from fairseq import utils
 
 from fairseq_tn.criterions.span_extraction import SpanExtractionConfig, SpanExtractionCriterion
 from fairseq_tn.data.answers import Answer, AnswerSearch, QuestionAnswers
+from fairseq_tn.data.examples import digest_of_examples
 from fairseq_tn.data.squad import read_squad
 from fairseq_tn.data.squad_split import SquadDataset, SquadSplit
 from fairseq_tn.errors import CheckpointMismatch, UserError
-from fairseq_tn.evaluation.squad_metrics import evaluate_1, evaluate_2
+from fairseq_tn.evaluation.results import Result
+from fairseq_tn.evaluation.squad_metrics import evaluate_1, evaluate_2, scores_of_questions
 from fairseq_tn.files import read_json
 from fairseq_tn.models.access import state_width
 from fairseq_tn.models.loading import build_from_checkpoint, read_checkpoint
@@ -29,13 +32,70 @@ class SquadResult:
     """What a checkpoint answers.
 
     answers: of every question, in the data's order.
-    scores: of the official script; none if the split has no right answers.
+    scores: what the right answers say; None if the split has none.
     version_2: whether questions may be unanswerable.
+    seed: of fine-tuning.
     """
 
     answers: list[QuestionAnswers]
-    scores: dict[str, float]
+    scores: "SquadScores | None"
     version_2: bool
+    seed: int | None
+
+
+@dataclass(frozen=True)
+class SquadScores:
+    """Scores equal to the official scripts'.
+
+    means: what the script prints, in per cent.
+    by_question: exact match and F1 (0 to 1) of each question that counts, by its id.
+    golds: their right answers.
+    version_2: which script.
+    """
+
+    means: dict[str, float]
+    by_question: dict[str, tuple[float, float]]
+    golds: Mapping[str, Sequence[str]]
+    version_2: bool
+
+    @classmethod
+    def of(
+        cls,
+        golds: Mapping[str, Sequence[str]],
+        predictions: Mapping[str, str],
+        version_2: bool,
+        null_odds: Mapping[str, float] | None = None,
+        threshold: float = 1.0,
+    ) -> "SquadScores":
+        """The arguments are those of :func:`~fairseq_tn.evaluation.squad_metrics.evaluate_2`."""
+        if version_2:
+            means = evaluate_2(golds, predictions, null_odds, threshold)
+        else:
+            means = evaluate_1(golds, predictions)
+        by_question = scores_of_questions(golds, predictions, version_2, null_odds, threshold)
+        return cls(means, by_question, golds, version_2)
+
+    def result(self, method: str, seed: int | None, split: str, details: Mapping[str, Any]) -> Result:
+        """What ``fairseq-tn report --results`` reads; thresholds and numbers of questions are among the details."""
+        others = {name: value for name, value in self.means.items() if name.endswith(("_thresh", "total"))}
+        metrics = {name: value for name, value in self.means.items() if name not in others}
+        # version 2.0's script has another name for it
+        metrics["exact_match"] = metrics.pop("exact", metrics.get("exact_match", 0.0))
+        return Result(
+            kind="squad",
+            task="SQuAD 2.0" if self.version_2 else "SQuAD 1.1",
+            method=method,
+            seed=seed,
+            split=split,
+            metrics=metrics,
+            main_metric="f1",
+            aggregate="mean",
+            columns={"score": [overlap for _, overlap in self.by_question.values()]},
+            examples=digest_of_examples(
+                json.dumps([identity, *self.golds[identity]]) for identity in self.by_question
+            ),
+            details={**details, **others},
+        )
 
 
 def answer_questions(
@@ -96,10 +156,12 @@ def answer_questions(
             found.append(search.add(rows, start, end))
             progress(len(rows))
     answers = search.join(found)
-    scores = {}
+    scores = None
     if windows.labelled:
-        scores = scores_of(windows.golds, answers, windows.version_2, threshold)
-    return SquadResult(answers, scores, windows.version_2)
+        best = {answer.id: answer.text(math.inf) for answer in answers}
+        odds = {answer.id: answer.null_odds for answer in answers}
+        scores = SquadScores.of(windows.golds, best, windows.version_2, odds, threshold)
+    return SquadResult(answers, scores, windows.version_2, state["cfg"].common.seed)
 
 
 def _criterion(
@@ -138,23 +200,13 @@ def _batches(dataset: SquadDataset, batch_tokens: int) -> list[Any]:
     return batches
 
 
-def scores_of(
-    golds: Mapping[str, Sequence[str]], answers: Sequence[QuestionAnswers], version_2: bool, threshold: float
-) -> dict[str, float]:
-    """The scores of the official script; for SQuAD 2.0 with the search for the best threshold."""
-    best = {answer.id: answer.text(float("inf")) for answer in answers}
-    if not version_2:
-        return evaluate_1(golds, best)
-    return evaluate_2(golds, best, {answer.id: answer.null_odds for answer in answers}, threshold)
-
-
 def score_predictions(
     file: str | Path,
     predictions: str | Path,
     version_2: bool,
     null_odds: str | Path | None = None,
     threshold: float = 1.0,
-) -> tuple[dict[str, float], list[str]]:
+) -> tuple[SquadScores, list[str]]:
     """Score predictions without a model.
 
     Args:
@@ -165,7 +217,7 @@ def score_predictions(
         threshold: of ``null_odds``
 
     Returns:
-        The scores of the official script, and the ids of questions without a prediction.
+        The scores, and the ids of questions without a prediction.
 
     Raises:
         UserError: a file is broken, or is of other questions
@@ -184,15 +236,13 @@ def score_predictions(
         raise UserError(
             f"{predictions} has no answer to any question of {file}; give predictions for this file"
         )
-    if not version_2:
-        return evaluate_1(golds, given), missing
     odds = None
-    if null_odds is not None:
+    if version_2 and null_odds is not None:
         odds = read_json(Path(null_odds))
         for identity in golds:
             if identity in given and not isinstance(odds.get(identity), (int, float)):
                 raise UserError(f"{null_odds} has no number for question {identity!r}")
-    return evaluate_2(golds, given, odds, threshold), missing
+    return SquadScores.of(golds, given, version_2, odds, threshold), missing
 
 
 def nbest_entry(answer: QuestionAnswers, version_2: bool) -> list[dict[str, Any]]:

@@ -52,6 +52,34 @@ def question_scores(prediction: str, golds: Sequence[str], version_2: bool) -> t
     )
 
 
+def scores_of_questions(
+    golds: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    version_2: bool,
+    null_odds: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, tuple[float, float]]:
+    """Exact match and F1 of each question that counts, by its id; the arguments are those of :func:`evaluate_2`."""
+    if not version_2:
+        return {
+            identity: question_scores(predictions[identity], answers, version_2=False)
+            if identity in predictions
+            else (0.0, 0.0)
+            for identity, answers in golds.items()
+        }
+    scores = {
+        identity: question_scores(predictions[identity], answers, version_2=True)
+        for identity, answers in golds.items()
+        if identity in predictions
+    }
+    if null_odds is None:
+        return scores
+    return {
+        identity: (float(not golds[identity]),) * 2 if null_odds[identity] > threshold else pair
+        for identity, pair in scores.items()
+    }
+
+
 def evaluate_1(golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float]:
     """SQuAD 1.1: percentages over all questions; one without a prediction scores 0.
 
@@ -62,14 +90,12 @@ def evaluate_1(golds: Mapping[str, Sequence[str]], predictions: Mapping[str, str
     Returns:
         ``exact_match``, ``f1``
     """
-    exact = overlap = 0.0
-    for identity, answers in golds.items():
-        if identity in predictions:
-            scores = question_scores(predictions[identity], answers, version_2=False)
-            exact += scores[0]
-            overlap += scores[1]
+    scores = scores_of_questions(golds, predictions, version_2=False).values()
     total = max(len(golds), 1)
-    return {"exact_match": 100.0 * exact / total, "f1": 100.0 * overlap / total}
+    return {
+        "exact_match": 100.0 * sum(exact for exact, _ in scores) / total,
+        "f1": 100.0 * sum(overlap for _, overlap in scores) / total,
+    }
 
 
 def evaluate_2(
@@ -94,17 +120,8 @@ def evaluate_2(
         everywhere.
     """
     answerable = {identity: bool(answers) for identity, answers in golds.items()}
-    raw = {
-        identity: question_scores(predictions[identity], answers, version_2=True)
-        for identity, answers in golds.items()
-        if identity in predictions
-    }
-    scores = raw
-    if null_odds is not None:
-        scores = {
-            identity: (float(not answerable[identity]),) * 2 if null_odds[identity] > threshold else pair
-            for identity, pair in raw.items()
-        }
+    raw = scores_of_questions(golds, predictions, version_2=True)
+    scores = scores_of_questions(golds, predictions, True, null_odds, threshold)
     result = _means(scores.values(), "")
     for name, kind in (("HasAns_", True), ("NoAns_", False)):
         of_kind = [pair for identity, pair in scores.items() if answerable[identity] == kind]

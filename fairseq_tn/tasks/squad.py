@@ -1,5 +1,6 @@
 """Task ``squad``: question answering by spans, on data of ``fairseq-tn prepare squad``."""
 
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import Dictionary
+from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
-from fairseq.logging.meters import Meter
+from fairseq.logging.meters import MetersDict
 from fairseq.tasks import register_task
 from omegaconf import MISSING
 from torch import nn
 
 from fairseq_tn.criterions.span_extraction import SpanExtractionCriterion, span_loss
-from fairseq_tn.data.answers import AnswerSearch
+from fairseq_tn.data.answers import AnswerSearch, newest
 from fairseq_tn.data.squad_split import SquadDataset, SquadSplit, read_metadata
 from fairseq_tn.evaluation.squad_metrics import evaluate_1, evaluate_2
 from fairseq_tn.models.access import unwrap
@@ -24,7 +26,8 @@ from fairseq_tn.tasks.fine_tuning import FineTuningConfig, FineTuningTask, load_
 logger = logging.getLogger(__name__)
 
 MAX_ANSWER_LENGTH = 30
-_FOUND = "answers"
+# the best answers of windows, as AnswerSearch.add gives them
+Found = Mapping[str, np.ndarray]
 
 
 @dataclass
@@ -50,6 +53,8 @@ class SquadTask(FineTuningTask):
     def __init__(self, cfg: SquadConfig, dictionary: Dictionary):
         super().__init__(cfg, dictionary)
         self._searches: dict[str, AnswerSearch] = {}
+        # what validation has found in which split, and has not logged
+        self._found: list[tuple[str, Found]] = []
 
     @classmethod
     def setup_task(cls, cfg: SquadConfig, **kwargs: Any) -> "SquadTask":
@@ -98,7 +103,7 @@ class SquadTask(FineTuningTask):
     def valid_step(
         self, sample: dict[str, Any], model: nn.Module, criterion: nn.Module
     ) -> tuple[Any, Any, dict]:
-        """fairseq's step; with ``eval_f1`` the log holds the best answer of each window too."""
+        """fairseq's step; with ``eval_f1`` the best answer of each window is kept for :meth:`reduce_metrics`."""
         inner = unwrap(criterion)
         if not self.cfg.eval_f1 or not isinstance(inner, SpanExtractionCriterion):
             return super().valid_step(sample, model, criterion)
@@ -110,45 +115,55 @@ class SquadTask(FineTuningTask):
         if split not in self._searches:
             self._searches[split] = AnswerSearch(self.datasets[split].split, MAX_ANSWER_LENGTH, 1)
         found = self._searches[split].add(sample["id"].cpu().numpy(), start, end)
-        return loss, number, {**log, _FOUND: (split, found)}
-
-    @staticmethod
-    def logging_outputs_can_be_summed(criterion: Any) -> bool:
-        """Numbers can be summed; the answers of ``eval_f1`` are gathered from all workers instead."""
-        return criterion.training or not getattr(criterion, "gathers_answers", False)
-
-    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        """Build the criterion, and tell it whether answers are gathered."""
-        criterion = super().build_criterion(cfg, *args, **kwargs)
-        criterion.gathers_answers = self.cfg.eval_f1
-        return criterion
+        self._found += [(split, part) for part in _gathered(found)]
+        return loss, number, log
 
     def reduce_metrics(self, logging_outputs: Sequence[Mapping[str, Any]], criterion: Any) -> None:
         """Log the criterion's means and, with ``eval_f1``, the exact match and F1 of all questions so far."""
         super().reduce_metrics(logging_outputs, criterion)
-        for log in logging_outputs:
-            if _FOUND in log:
-                name, found = log[_FOUND]
-                split = self.datasets[name].split
-                for measure in ("em", "f1"):
-                    metrics.log_custom(lambda m=measure, s=split: _AnswerMeter(s, m), measure, found)
+        for name, found in self._found:
+            split = self.datasets[name].split
+            for measure in ("em", "f1"):
+                metrics.log_custom(functools.partial(_AnswerMeter, split, measure), measure, found)
+        self._found.clear()
 
 
-class _AnswerMeter(Meter):
-    """Exact match or F1 of the questions whose windows it has been told of."""
+def _gathered(found: Found) -> list[Found]:
+    """What all workers have found; each calls this for each batch."""
+    workers = distributed_utils.get_data_parallel_world_size()
+    if workers == 1:
+        return [found]
+    parts: list[Any] = [None] * workers
+    # fairseq's own all_gather_list works on GPUs only
+    torch.distributed.all_gather_object(parts, found, distributed_utils.get_data_parallel_group())
+    return parts
+
+
+class _AnswerMeter(MetersDict._DerivedMeter):
+    """Exact match or F1 of the questions whose windows it has been told of.
+
+    It is a derived meter, because fairseq saves all others in its checkpoints and loads only what it knows.
+    """
 
     def __init__(self, split: SquadSplit, measure: str):
+        super().__init__(self._score)
+        self._search = AnswerSearch(split, MAX_ANSWER_LENGTH, 1)
         self._split, self._measure = split, measure
-        self._found: list[Mapping[str, np.ndarray]] = []
+        self._found: list[Found] = []
+        self._windows = 0
 
-    def update(self, found: Mapping[str, np.ndarray]) -> None:
-        """Add the best answers of windows, as :meth:`AnswerSearch.add` gives them."""
+    def update(self, found: Found) -> None:
+        """Add the best answers of windows; they replace earlier ones of the same windows."""
         self._found.append(found)
+        self._windows += len(found["id"])
+        # fairseq keeps one meter for all validations of a run
+        if self._windows > 2 * len(self._split.windows):
+            self._found = [newest(self._found)]
+            self._windows = len(self._found[0]["id"])
 
-    @property
-    def smoothed_value(self) -> float:
+    def _score(self, meters: MetersDict) -> float:
         """In per cent; of SQuAD 2.0 the highest that a threshold for "no answer" reaches."""
-        answers = AnswerSearch(self._split, MAX_ANSWER_LENGTH, 1).join(self._found)
+        answers = self._search.join(self._found)
         golds = {answer.id: self._split.golds[answer.id] for answer in answers}
         best = {answer.id: answer.text(np.inf) for answer in answers}
         if not self._split.version_2:

@@ -7,10 +7,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairseq_tn.cli.arguments import add_tokenizer_argument, add_word_arguments, chosen_encoder, positive
 from fairseq_tn.cli.preparing.squad import add_window_arguments, describe, window_settings
 from fairseq_tn.errors import UserError
+
+if TYPE_CHECKING:
+    from fairseq_tn.evaluation.squad import SquadScores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +68,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="of SQuAD 2.0: write by question id how much higher 'no answer' scores than the best candidate",
     )
-    output.add_argument("--json", metavar="FILE", help="write the scores")
+    output.add_argument(
+        "--json", metavar="FILE", help="write the result to this file, for `fairseq-tn report --results`"
+    )
+    output.add_argument(
+        "--name", metavar="METHOD", help="what tables call the method (default: the folder of the checkpoint)"
+    )
+    output.add_argument(
+        "--seed", type=int, metavar="N", help="of fine-tuning, for the tables (default: the checkpoint's)"
+    )
     parser.add_argument("--cpu", action="store_true", help="do not use the GPU")
     add_window_arguments(parser)
     add_tokenizer_argument(parser, required=False)
@@ -112,7 +124,14 @@ def _score(args: argparse.Namespace) -> None:
             "the official script",
             file=sys.stderr,
         )
-    _show(args, scores, args.version_2)
+    _show(
+        args,
+        scores,
+        args.predictions_in,
+        "valid",
+        args.seed,
+        {"file": args.file, "predictions": args.predictions_in},
+    )
 
 
 def _answer(args: argparse.Namespace) -> None:
@@ -150,7 +169,9 @@ def _answer(args: argparse.Namespace) -> None:
                 write_json(content, temporary)
             written.append(path)
     if result.scores:
-        _show(args, result.scores, result.version_2)
+        details = {"checkpoint": args.checkpoint, "data": args.data or args.file}
+        seed = result.seed if args.seed is None else args.seed
+        _show(args, result.scores, args.checkpoint, split, seed, details)
     else:
         print(f"{len(result.answers):,} questions answered; the data have no right answers to compare with")
     if written:
@@ -180,14 +201,20 @@ def _data(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
         yield data, "valid"
 
 
-def _show(args: argparse.Namespace, scores: Mapping[str, float], version_2: bool) -> None:
-    from fairseq_tn.evaluation.squad import write_json
-    from fairseq_tn.files import atomic_path
+def _show(
+    args: argparse.Namespace,
+    scores: "SquadScores",
+    source: str,
+    split: str,
+    seed: int | None,
+    details: Mapping[str, str],
+) -> None:
+    from fairseq_tn.evaluation.results import write_result
 
-    print(f"SQuAD {'2.0' if version_2 else '1.1'}")
-    for name, value in scores.items():
+    print(f"SQuAD {'2.0' if scores.version_2 else '1.1'}")
+    for name, value in scores.means.items():
         print(f"{name:>18} {value:,}" if isinstance(value, int) else f"{name:>18} {value:.4f}")
     if args.json:
-        with atomic_path(args.json) as temporary:
-            write_json(scores, temporary)
+        method = args.name or Path(source).resolve().parent.name
+        write_result(args.json, scores.result(method, seed, split, details))
         print(f"written: {args.json}")
