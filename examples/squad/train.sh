@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Fine-tune a pre-trained checkpoint on SQuAD and evaluate it; see usage below.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: examples/squad/train.sh --version 1.1|2.0 --checkpoint FILE --train FILE --valid FILE [options] [-- OPTION...]
+
+Prepares the official files, fine-tunes, and evaluates the last checkpoint on the development set. The commands are printed
+before they run. Called again, an interrupted run goes on.
+
+  --version NAME       1.1 (every question has an answer) or 2.0
+  --checkpoint FILE    model.pt of "fairseq-tn convert from-hf", or a checkpoint of pre-training
+  --train FILE         train-v1.1.json or train-v2.0.json
+  --valid FILE         dev-v1.1.json or dev-v2.0.json
+  --tokenizer PATH     what the text is encoded with (default: hf/ beside the checkpoint)
+  --dict FILE          dict.txt of the model (default: the one beside the checkpoint)
+  --seed N             of fine-tuning (default: 1)
+  --method NAME        what tables call the method (default: the name of the checkpoint's folder)
+  --recipe NAME        bert      rate 5e-5; 1.1: 3 epochs of 32 windows an update, 2.0: 2 epochs of 48; 384 tokens
+                                 (default of tn_bert and roberta)
+                       electra   rate by size, 2 epochs, 32 windows, layer-wise decay, 512 tokens (default of tn_electra)
+  --lr RATE            another learning rate
+  --epochs N           another number of epochs
+  --max-length N       tokens of a window
+  --gpus N             GPUs in all (default: those of this machine; 0: train on the CPU)
+  --windows-per-gpu N  most windows that fit into a GPU's memory at once (default: 32)
+  --precision NAME     fp16 or fp32 (default: fp16; on the CPU it is fp32)
+  --output FOLDER      everything that is made (default: outputs/squad)
+  --small              two cores, some minutes: at most 300 updates of 16 windows of 160 tokens, rate 3e-4
+  --dry-run            print the commands only
+  -- OPTION...         further options of fairseq-train; they win over the recipe's
+
+Results: OUTPUT/results/VERSION-METHOD-SEED.json, for "fairseq-tn report --results OUTPUT/results/*.json --baseline NAME".
+USAGE
+}
+
+# shellcheck source=examples/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
+
+version='' checkpoint='' train='' valid='' tokenizer='' dict='' seed=1 method='' recipe='' lr='' epochs='' max_length=''
+gpus='' windows_per_gpu=32 precision=fp16 output=outputs/squad small=no dry_run=no
+valued='version checkpoint train valid tokenizer dict seed method recipe lr epochs max-length gpus windows-per-gpu precision'
+valued+=' output' switches='small dry-run'
+read_options "$@"
+
+# --- what is trained
+
+case $version in
+    1.1) versions=() ;;
+    2.0) versions=(--version-2) ;;
+    '') fail "give --version 1.1 or 2.0" ;;
+    *) fail "--version $version: give 1.1 or 2.0" ;;
+esac
+for name in checkpoint train valid; do
+    [[ ${!name} ]] || fail "give --$name FILE"
+    need "${!name}" "give --$name another file"
+done
+[[ $seed =~ ^[0-9]+$ ]] || fail "--seed $seed: give a number"
+beside=$(dirname "$checkpoint")
+: "${tokenizer:=$beside/hf}"
+if [[ $tokenizer == "$beside/hf" ]]; then need "$tokenizer" "give --tokenizer, what the model's text was encoded with"; fi
+if [[ ! $dict && -e $beside/dict.txt ]]; then dict=$beside/dict.txt; fi
+: "${method:=$(basename "$(realpath "$beside")")}"
+
+model_line=$(python "$root/examples/glue/model_options.py" "$checkpoint") || exit 2
+read -ra model <<<"$model_line"
+arch=${model[1]}
+: "${recipe:=$([[ $arch == tn_electra* ]] && echo electra || echo bert)}"
+stride=128 batch=32 query=64
+# shellcheck disable=SC2154 # both are in common.sh
+if [[ $small == yes ]]; then optimizer=("${corrected[@]}"); fi
+case $recipe in
+    bert)
+        : "${lr:=$([[ $small == yes ]] && echo 3e-4 || echo 5e-5)}"
+        if [[ $version == 1.1 ]]; then
+            : "${epochs:=3}"
+        else
+            batch=48
+            : "${epochs:=2}"
+        fi
+        [[ $small == yes ]] || : "${max_length:=384}"
+        ;;
+    electra)
+        case $arch in
+            tn_electra_small) rate=3e-4 decay=0.8 ;;
+            tn_electra_large) rate=5e-5 decay=0.9 ;;
+            *) rate=1e-4 decay=0.8 ;;
+        esac
+        : "${lr:=$rate}" "${epochs:=2}"
+        [[ $small == yes ]] || : "${max_length:=512}"
+        optimizer+=(--weight-decay 0 --layer-lr-decay "$decay")
+        ;;
+    *) fail "--recipe $recipe: give bert or electra" ;;
+esac
+[[ $epochs =~ ^[1-9][0-9]*$ ]] || fail "--epochs $epochs: give a number, 1 or more"
+if [[ $small == yes ]]; then
+    : "${max_length:=160}"
+    stride=64 batch=16 query=40
+fi
+
+# --- the commands
+
+prepared=$output/data/$version-$method-$max_length
+run=$output/runs/$version-$method-$seed
+share_out "$batch" "$gpus" "$windows_per_gpu" "$precision"
+prepare=(
+    fairseq-tn prepare squad --train "$train" --valid "$valid" "${versions[@]}"
+    --tokenizer "$tokenizer" ${dict:+--dict "$dict"}
+    --max-length "$max_length" --stride "$stride" --max-query-length "$query" --output "$prepared"
+)
+show_command "${prepare[@]}"
+windows=0
+if [[ $dry_run == no ]]; then
+    "${prepare[@]}"
+    windows=$(python -c 'import json, sys
+print(json.load(open(sys.argv[1]))["splits"]["train"]["windows"])' "$prepared/squad.json")
+fi
+# shellcheck disable=SC2017 # an epoch has whole updates
+updates=$(((windows + batch - 1) / batch * epochs))
+if [[ $small == yes ]] && ((updates > 300)); then updates=300; fi
+if ((updates == 0)); then updates=1; fi # --dry-run does not know
+command=(
+    fairseq-train "$prepared" --user-dir "$(here fairseq_tn)" --task squad --criterion span_extraction --eval-f1
+    "${model[@]}" --finetune-from-model "$checkpoint" --seed "$seed"
+    "${hardware[@]}" --required-batch-size-multiple 1 --num-workers 1
+    "${optimizer[@]}" --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates "$((updates / 10))"
+    --total-num-update "$updates" --max-update "$updates"
+    --no-epoch-checkpoints --save-dir "$run" --log-file "$run/train.log" --log-format json --log-interval 50
+    "${further[@]}"
+)
+result=$output/results/$version-$method-$seed
+evaluate=(
+    fairseq-tn evaluate squad --checkpoint "$run/checkpoint_last.pt" --data "$prepared"
+    --json "$result.json" --name "$method" --seed "$seed" --predictions "$run/predictions.json"
+)
+if [[ " ${hardware[*]} " == *" --cpu "* ]]; then evaluate+=(--cpu); fi
+show_command "${command[@]}"
+show_command "${evaluate[@]}"
+[[ $dry_run == no ]] || exit 0
+mkdir -p "$run"
+"${command[@]}"
+"${evaluate[@]}"
