@@ -6,8 +6,9 @@ usage() {
     cat <<'USAGE'
 usage: examples/glue/train.sh --task NAME --checkpoint FILE --data FOLDER --seed N [options] [-- OPTION...]
 
-Prepares the task's official files, fine-tunes with fairseq's own task and criterion, keeps the checkpoint that is best on
-the development set by the task's metric, evaluates it there, and predicts the test set for GLUE's server if there is one.
+Prepares the task's official files, fine-tunes with fairseq's own task and criterion, keeps the checkpoint that is
+best on the development set by the task's metric, evaluates it there, and predicts the test set for GLUE's server if
+there is one.
 The commands are printed before they run. One run takes one GPU: give several seeds to several GPUs.
 
   --task NAME          CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI
@@ -61,7 +62,9 @@ need "$checkpoint" "give --checkpoint a pre-trained model"
 need "$data" "give --data the folder of $task's official files"
 beside=$(dirname "$checkpoint")
 : "${tokenizer:=$beside/hf}"
-if [[ $tokenizer == "$beside/hf" ]]; then need "$tokenizer" "give --tokenizer, what the model's text was encoded with"; fi
+if [[ $tokenizer == "$beside/hf" ]]; then
+    need "$tokenizer" "give --tokenizer, what the model's text was encoded with"
+fi
 if [[ ! $dict && -e $beside/dict.txt ]]; then dict=$beside/dict.txt; fi
 : "${method:=$(basename "$(realpath "$beside")")}"
 [[ $gpus ]] || gpus=$(python -c "import torch; print(min(1, torch.cuda.device_count()))")
@@ -123,7 +126,8 @@ if [[ $dry_run == no ]]; then
     "${prepare[@]}"
     rows=$(wc -l <"$prepared/index/train.txt")
 fi
-updates=$(((rows + 31) / 32 * epochs))
+batches=$(((rows + 31) / 32))
+updates=$((batches * epochs))
 if [[ $small == yes ]] && ((updates > 150)); then updates=150; fi
 if ((updates == 0)); then updates=1; fi # --dry-run does not know
 train=(
