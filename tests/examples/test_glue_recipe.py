@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 from corpus import make_corpus
+from fairseq.criterions.sentence_prediction import SentencePredictionConfig
 from recipes import COMMANDS, ROOT, option
 from small_glue import SENTENCES, write_task
 from training import MODEL_SIZES, fork_server, train_arguments
@@ -57,10 +58,13 @@ def checkpoints(server, folder):
 
 
 @pytest.mark.parametrize(
-    ("model", "task", "metric"),
-    [("bert", "CoLA", "--report-mcc"), ("electra", "STS-B", "--regression-target")],
+    ("model", "task", "report", "metric"),
+    [
+        ("bert", "CoLA", "report_mcc", "mcc"),
+        ("electra", "STS-B", "report_pearson_and_spearman", "spearman"),
+    ],
 )
-def test_two_updates(model, task, metric, server, checkpoints, tmp_path):
+def test_two_updates(model, task, report, metric, server, checkpoints, tmp_path):
     files, dictionary = checkpoints
     data = write_task(tmp_path / "official", task)
     arguments = ["--task", task, "--checkpoint", files[model], "--data", data, "--tokenizer", "words"]
@@ -75,7 +79,10 @@ def test_two_updates(model, task, metric, server, checkpoints, tmp_path):
     run = server.run("fairseq-train", [*train[1:], *updates], cwd=tmp_path)
     assert run.code == 0, run.log[-2500:]
     assert str(files[model]) in run.log
-    assert metric in train
+    # fairseq 0.12.2 has accuracy and loss only
+    known = report in SentencePredictionConfig.__dataclass_fields__
+    assert ("--" + report.replace("_", "-") in train) == known
+    assert (option(train, "--best-checkpoint-metric") == metric) == known
     words = [str(tmp_path / word) if word.startswith("outputs/") else word for word in evaluate[1:]]
     assert main(words) == 0
     result = read_result(tmp_path / "outputs" / "glue" / "results" / f"{task}-new-5.json")
