@@ -3,15 +3,18 @@
 import itertools
 import math
 import sys
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.logging import metrics
+from fairseq.models import roberta
 from small_tagging import Sentence, ner_folder, prepare, write_conll
 from two_processes import run_in_two_processes
 
 import fairseq_tn
+from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.data.tagging import NO_TAG, TaggingDataset
 from fairseq_tn.errors import CheckpointMismatch, UserError
 
@@ -184,14 +187,20 @@ def test_tags_that_training_lacks_have_no_loss_and_are_missed(loss, tmp_path):
     assert log["tag_correct"] <= 2
 
 
-@pytest.mark.parametrize("architecture", ["tn_bert", "tn_electra"])
+@pytest.mark.parametrize("architecture", ["tn_bert", "tn_electra", "roberta"])
 def test_every_parameter_that_trains_has_a_gradient(architecture, world):
     """Also where every sequence is one token, without a transition: torch's DDP aborts otherwise."""
     if architecture == "tn_electra":
         config = TnElectraConfig(encoder_layers=1, encoder_embed_dim=16, embedding_dim=8, max_positions=64)
         config._name = "tn_electra_small"
         world.model = TnElectraModel(config, world.dictionary)
-        world.criterion.freeze_unused(world.model)
+    if architecture == "roberta":
+        sizes = {"encoder_layers": 1, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 32}
+        args = Namespace(**sizes, encoder_attention_heads=2, max_positions=62)
+        roberta.base_architecture(args)
+        world.model = roberta.RobertaModel.build_model(args, world.task)
+        unify_transformer_layers(world.model)
+    world.criterion.freeze_unused(world.model)
     rows = [row for row in range(40) if len(world.data["train"][row]["tags"]) == 1][:3]
     assert rows
     world.criterion(world.model, world.batch(rows))[0].backward()
@@ -264,6 +273,16 @@ def test_figures_of_a_split_are_those_of_its_sums(world):
         float(whole["loss"]) / int(whole["sample_size"]) / math.log(2), abs=1e-3
     )
     assert set(one) == {"loss", "accuracy", "precision", "recall", "f1"}
+
+
+def test_predictions_that_do_not_follow_the_scheme_are_no_entities(folder):
+    world = World(folder, "softmax").eval()
+    with torch.no_grad():
+        world.criterion.head.out_proj.weight.zero_()
+        world.criterion.head.out_proj.bias.fill_(0)[world.facts.labels.index("I-PER")] = 1
+        log = world.criterion(world.model, world.batch(range(12), "valid"))[2]
+    assert log["tag_correct"] > 0
+    assert log["spans_predicted"] == log["spans_correct"] == 0 < log["spans_gold"]
 
 
 def test_nothing_predicted_is_f1_0():
