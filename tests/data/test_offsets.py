@@ -172,6 +172,18 @@ def test_symbols_are_made_of_their_characters(encoders, kind):
                 assert bare == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_stands_before_the_text_shifts_nothing(encoders, kind):
+    """Encoders strip lines, and SentencePiece drops more than blanks there."""
+    for before in ("", "  ", "\t\u3000", "\u200b ", " \u200b \u200b "):
+        line = f"{before}balo mi"
+        (found,) = encoders[kind].encode_with_offsets([line])
+        for word in ("balo", "mi"):
+            begin = line.index(word)
+            first, last = found.cover(begin, begin + len(word))
+            assert line[found.begin[first] : found.end[last]] == word, before
+
+
 def test_what_a_tokenizer_drops_belongs_to_a_neighbour(encoders):
     (found,) = encoders["wordpiece uncased"].encode_with_offsets(["ba\u200b \u200blo"])
     assert found.begin.min() == 0

@@ -9,7 +9,9 @@ from fairseq_tn.cli.arguments import add_tokenizer_argument, add_word_arguments,
 if TYPE_CHECKING:
     from fairseq_tn.data.squad_windows import SplitCounts, WindowSettings
 
-_MANY_UNKNOWN = 10  # per cent
+# per cent
+_MANY_UNKNOWN = 10
+_MANY_INEXACT = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +87,13 @@ def run(args: argparse.Namespace) -> None:
             share = 100 * counts.unknown / counts.tokens
             print(
                 f"warning: {share:.0f} % of the tokens are <unk>: do tokenizer, dictionary and text belong together?",
+                file=sys.stderr,
+            )
+        if counts.inexact * 100 > _MANY_INEXACT * counts.answers:
+            share = 100 * counts.inexact / counts.answers
+            print(
+                f"warning: {share:.0f} % of the answers end within a token, as words with their commas do: is it the "
+                "text that the tokenizer is for?",
                 file=sys.stderr,
             )
     print(f"{args.output}: give it to fairseq-train --task squad --criterion span_extraction")
