@@ -57,10 +57,11 @@ if [[ $small == yes ]]; then
     prepared=$(here outputs/electra/two_cores)
     size=(
         --arch tn_electra_small --encoder-layers 2 --encoder-embed-dim 128 --encoder-attention-heads 4
-        --embedding-dim 128 --generator-size 0.5 --generator-attention-heads 2 --max-positions 128
+        --embedding-dim 128 --generator-size 0.5 --generator-attention-heads 2 --max-positions 16
         --dropout 0 --attention-dropout 0
     )
-    length=64 batch=64 updates=3000 warmup=100 rate=2e-3 interval=200 workers=1
+    # positions are learned one by one: in short sequences attention finds the neighbours soonest
+    length=16 batch=128 updates=3000 warmup=100 rate=2e-3 interval=200 workers=1
     optimizer=("${corrected[@]}" --adam-betas '(0.9,0.98)')
     : "${data:=$prepared/data}" "${sequences_per_gpu:=$batch}" "${output:=outputs/electra/two_cores/$method}"
     if [[ $method == hc* ]]; then : "${synonyms:=$prepared/synonyms.txt}"; fi
