@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq.data import Dictionary
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_squad import make_squad, one_question, write_squad, write_words_dict
 from small_tokenizers import train_gpt2, train_sentencepiece, train_wordpiece
@@ -112,6 +112,7 @@ def test_windows_cover_the_context(length, room, stride):
 
 @settings(max_examples=50)
 @given(length=st.integers(1, 60), room=st.integers(1, 20), stride=st.integers(1, 20))
+@example(length=310, room=300, stride=250)  # windows whose lengths differ so much that it counts
 def test_most_context_token_by_token(length, room, stride):
     places = window_places(length, room, min(stride, room))
     own = most_context(*(np.array(column, np.int32) for column in zip(*places, strict=True)))
@@ -185,6 +186,20 @@ def test_windows_without_the_answer_point_to_the_beginning(tmp_path):
     # <s> 3 words </s> leaves 10 of 21 words, every 4
     assert split.windows["first"].tolist() == [0, 4, 8, 12]
     assert split.windows["start"].tolist() == split.windows["end"].tolist() == [0, 0, 0, 5 + 8]
+
+
+def test_a_window_that_ends_before_the_answer_does_not_have_it(tmp_path):
+    """The second answer begins in the third window, which ends before its last word."""
+    words_of = [f"w{n}" for n in range(21)]
+    context = " ".join(words_of)
+    content = one_question(context, "w18", context.index("w18"))
+    text = "w17 w18"
+    answers = [{"text": text, "answer_start": context.index(text)}]
+    paragraph(content)["qas"].append({"id": "r", "question": "key w1 ?", "answers": answers})
+    split, _ = prepared(tmp_path, content)
+    assert split.windows["first"].tolist() == 2 * [0, 4, 8, 12]
+    assert split.windows["start"].tolist() == [0, 0, 0, 5 + 6, 0, 0, 0, 5 + 5]
+    assert split.windows["end"].tolist() == [0, 0, 0, 5 + 6, 0, 0, 0, 5 + 6]
 
 
 def test_counts_of_answers_that_do_not_fit(tmp_path):
