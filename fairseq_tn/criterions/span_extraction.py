@@ -78,13 +78,11 @@ def span_loss(start: Tensor, end: Tensor, sample: Mapping[str, Any]) -> tuple[Te
         for the log.
     """
     first, last = sample["start"], sample["end"]
-    known = first.ne(UNKNOWN_ANSWER)
-    number = known.sum()
+    number = first.ne(UNKNOWN_ANSWER).sum()
     start_loss = F.cross_entropy(start, first, ignore_index=UNKNOWN_ANSWER, reduction="sum")
     end_loss = F.cross_entropy(end, last, ignore_index=UNKNOWN_ANSWER, reduction="sum")
     loss = 0.5 * (start_loss + end_loss)
-    start_right = start.argmax(1).eq(first) & known
-    end_right = end.argmax(1).eq(last) & known
+    start_right, end_right = start.argmax(1).eq(first), end.argmax(1).eq(last)
     log = {
         "ntokens": sample["ntokens"],
         "nsentences": sample["nsentences"],

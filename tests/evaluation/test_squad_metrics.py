@@ -50,6 +50,7 @@ def test_versions_differ_where_nothing_is_left_of_an_answer():
     assert question_scores("the", ["a"], version_2=True) == (1.0, 1.0)
     assert question_scores("cat", ["a"], version_2=True) == (0.0, 0.0)
     assert question_scores("cat", ["a", "the cat"], version_2=True) == (1.0, 1.0)
+    assert question_scores("the", ["a", "the cat"], version_2=True) == (0.0, 0.0)
     assert question_scores("", [], version_2=True) == (1.0, 1.0)
     assert question_scores("", [], version_2=False) == (0.0, 0.0)
 
