@@ -252,10 +252,8 @@ def test_bad_runs_end_with_one_line(server, folder, data, data2, pretrained, tra
         ),
         "no checkpoint": ({"finetune_from_model": tmp_path / "none.pt"}, "--finetune-from-model"),
         "positions": ({"max_positions": 24}, "24 positions"),
-        "no folder": ({"data": tmp_path}, "dict.txt is missing"),
         "other data": ({"data": broken}, "squad.json is missing"),
         "no split": ({"valid_subset": "test"}, "has no split test"),
-        "dropout": ({"head_dropout": 2}, "--head-dropout"),
     }
     commands = []
     for number, (options, _) in enumerate(cases.values()):
