@@ -51,18 +51,18 @@ case $method in
     '') fail "give --method baseline, hc, sr_word, sr_sentence or hc_sr" ;;
     *) fail "--method $method: give baseline, hc, sr_word, sr_sentence or hc_sr" ;;
 esac
-batch=128 warmup=10000 interval=5000 workers=4
+batch=128 warmup=10000 interval=5000 workers=4 masking=()
 if [[ $small == yes ]]; then
     [[ -z $model ]] || fail "--small has a model of its own: leave --model out"
     prepared=$(here outputs/electra/two_cores)
     size=(
-        --arch tn_electra_small --encoder-layers 2 --encoder-embed-dim 128 --encoder-attention-heads 4
-        --embedding-dim 128 --generator-size 0.5 --generator-attention-heads 2 --max-positions 16
-        --dropout 0 --attention-dropout 0
+        --arch tn_electra_small --encoder-layers 2 --encoder-embed-dim 128 --encoder-attention-heads 8
+        --embedding-dim 128 --generator-size 0.25 --generator-attention-heads 4 --max-positions 16
+        --dropout 0 --attention-dropout 0 --initializer-range 0.05
     )
     # positions are learned one by one: in short sequences attention finds the neighbours soonest
-    length=16 batch=128 updates=3000 warmup=100 rate=2e-3 interval=200 workers=1
-    optimizer=("${corrected[@]}" --adam-betas '(0.9,0.98)')
+    length=16 batch=128 updates=3000 warmup=100 rate=1e-3 interval=200 workers=1
+    optimizer=("${corrected[@]}" --adam-betas '(0.9,0.98)') masking=(--mask-prob 0.25) # as ELECTRA-large
     : "${data:=$prepared/data}" "${sequences_per_gpu:=$batch}" "${output:=outputs/electra/two_cores/$method}"
     if [[ $method == hc* ]]; then : "${synonyms:=$prepared/synonyms.txt}"; fi
     for file in "$data" ${synonyms:+"$synonyms"}; do
@@ -95,7 +95,7 @@ write_to "$output" "$interval"
 command=(
     fairseq-train "$data" --user-dir "$(here fairseq_tn)" --task bert_pretraining --no-nsp "${loss[@]}" "${size[@]}"
     ${init:+--finetune-from-model "$init"}
-    --tokens-per-sample "$length" "${hardware[@]}" --num-workers "$workers" --seed 1
+    --tokens-per-sample "$length" "${masking[@]}" "${hardware[@]}" --num-workers "$workers" --seed 1
     "${optimizer[@]}" --lr "$rate" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
     --total-num-update "$updates" --max-update "$updates" "${writing[@]}" "${further[@]}"
 )
