@@ -14,7 +14,7 @@ set -x
 mkdir -p $to/text
 fairseq-tn wikipedia "$dump" --output $to/text/all.txt --workers 2
 awk -v RS= -v ORS='\n\n' -v to=$to/text '{ print > (to (NR % 8 ? "/train.txt" : "/valid.txt")) }' $to/text/all.txt
-python examples/electra/train_vocabulary.py $to/text/train.txt --size 150 --characters 70 --output $to/vocab.txt
+python examples/electra/train_vocabulary.py $to/text/train.txt --size 145 --characters 70 --output $to/vocab.txt
 for split in train valid; do
     fairseq-tn encode --tokenizer $to/vocab.txt $to/text/$split.txt --output $to/encoded/$split --workers 2
 done

@@ -61,7 +61,7 @@ if [[ $small == yes ]]; then
         --dropout 0 --attention-dropout 0 --initializer-range 0.05
     )
     # positions are learned one by one: in short sequences attention finds the neighbours soonest
-    length=16 batch=128 updates=3000 warmup=100 rate=1e-3 interval=200 workers=1
+    length=16 batch=128 updates=2500 warmup=100 rate=1e-3 interval=200 workers=1
     optimizer=("${corrected[@]}" --adam-betas '(0.9,0.98)') masking=(--mask-prob 0.25) # as ELECTRA-large
     : "${data:=$prepared/data}" "${sequences_per_gpu:=$batch}" "${output:=outputs/electra/two_cores/$method}"
     if [[ $method == hc* ]]; then : "${synonyms:=$prepared/synonyms.txt}"; fi
