@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What "train.sh --small" reads: 107 Wikipedia articles, a vocabulary of their own, and its synonyms. Some two
+# What "train.sh --small" reads: 107 Wikipedia articles, their letters as vocabulary, and its synonyms. Some two
 # minutes on two cores; needs the extra "hf".
 set -euo pipefail
 

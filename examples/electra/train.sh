@@ -25,7 +25,7 @@ printed before it runs. Called again, an interrupted run goes on.
   --sequences-per-gpu N    most sequences that fit into a GPU's memory at once (default: 128; base: 16)
   --precision NAME         fp16 or fp32 (default: fp16; on the CPU it is fp32; for bf16 see the README)
   --output FOLDER          checkpoints and logs (default: outputs/electra/METHOD-MODEL)
-  --small                  two cores, ten minutes: a tiny ELECTRA from scratch on the text and with the vocabulary
+  --small                  two cores, ten minutes: a tiny ELECTRA of letters from scratch, on the text and vocabulary
                            of examples/electra/prepare_small.sh, and at the end what it has learned; checkpoints
                            go to outputs/electra/two_cores/METHOD
   --dry-run                print the command only
