@@ -12,20 +12,18 @@ from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.distributed import utils as distributed_utils
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II, MISSING
-from omegaconf.errors import OmegaConfBaseException
 from torch import nn
 
-from fairseq_tn.checkpoints import check_checkpoint, keep_checkpoint, updates_to_keep
-from fairseq_tn.compat import unify_transformer_layers
+from fairseq_tn.checkpoints import keep_checkpoint, updates_to_keep
 from fairseq_tn.data.blocks import BREAK_MODES
 from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.masking import Masker
 from fairseq_tn.data.pretraining import PretrainingDataset
 from fairseq_tn.errors import UserError
-from fairseq_tn.models.depth import mark_depth
 from fairseq_tn.synonyms.vocabularies import read_gpt2_tokens
+from fairseq_tn.tasks.encoder import EncoderTask, load_dictionary
 
 logger = logging.getLogger(__name__)
 
@@ -115,19 +113,16 @@ class BertPretrainingConfig(FairseqDataclass):
 
 
 @register_task("bert_pretraining", dataclass=BertPretrainingConfig)
-class BertPretrainingTask(FairseqTask):
+class BertPretrainingTask(EncoderTask):
     """Gives batches of masked sequences (see :meth:`PretrainingDataset.collater`)."""
 
     cfg: BertPretrainingConfig
 
     def __init__(self, cfg: BertPretrainingConfig, dictionary: Dictionary):
-        super().__init__(cfg)
-        self.dictionary = dictionary
-        dictionary.add_symbol("<mask>")
+        super().__init__(cfg, dictionary)
         if not 0 <= cfg.short_seq_prob <= 1:
             raise UserError(f"--short-seq-prob is {cfg.short_seq_prob}; it must be from 0 to 1")
         self._updates_to_keep: list[int] = []
-        self._model: nn.Module | None = None
         self._batches_per_epoch: int | None = None
         self._announced = False
 
@@ -138,14 +133,9 @@ class BertPretrainingTask(FairseqTask):
         Raises:
             UserError: the folder has no usable ``dict.txt``, or an option is out of range
         """
-        path = os.path.join(utils.split_paths(cfg.data)[0], "dict.txt")
-        if not os.path.isfile(path):
-            raise UserError(f"{path} is missing: give the data folder that fairseq-preprocess made")
-        try:
-            dictionary = Dictionary.load(path)
-        except (ValueError, RuntimeError) as error:
-            raise UserError(f"{path} is not a fairseq dictionary: {str(error).splitlines()[0]}") from error
-        logger.info("dictionary: %d symbols from %s", len(dictionary), path)
+        folder = utils.split_paths(cfg.data)[0]
+        dictionary = load_dictionary(folder, "fairseq-preprocess")
+        logger.info("dictionary: %d symbols from %s", len(dictionary), os.path.join(folder, "dict.txt"))
         return cls(cfg, dictionary)
 
     @functools.cached_property
@@ -164,16 +154,6 @@ class BertPretrainingTask(FairseqTask):
             fate_per_word=self.cfg.mask_fate_per_word,
             gpt2_tokens=None if tokens is None else read_gpt2_tokens(tokens),
         )
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """The dictionary, ``<mask>`` included."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The same dictionary."""
-        return self.dictionary
 
     @property
     def uses_nsp(self) -> bool:
@@ -199,9 +179,9 @@ class BertPretrainingTask(FairseqTask):
             nsp=self.uses_nsp,
             break_mode=str(self.cfg.sample_break_mode),
             short_seq_prob=self.cfg.short_seq_prob,
-            seed=self._mirrored("seed", 1),
+            seed=self.mirrored("seed", 1),
             epoch=epoch,
-            train=split == self._mirrored("train_subset", "train"),
+            train=split == self.mirrored("train_subset", "train"),
             bos=self.dictionary.bos(),
             eos=self.dictionary.eos(),
             pad=self.dictionary.pad(),
@@ -215,32 +195,13 @@ class BertPretrainingTask(FairseqTask):
             UserError: in a run that trains or validates, the model has too few positions for its sequences
         """
         model = super().build_model(cfg, from_checkpoint)
-        unify_transformer_layers(model)
-        mark_depth(model)
         limit = model.max_positions()
         if not from_checkpoint and isinstance(limit, int) and limit < self.cfg.tokens_per_sample:
             raise UserError(
                 f"--tokens-per-sample is {self.cfg.tokens_per_sample}, and the model has {limit} positions; "
                 "lower it, or raise --max-positions of a model that is trained from scratch"
             )
-        self._model = model
         return model
-
-    def build_criterion(self, cfg: Any, *args: Any, **kwargs: Any) -> Any:
-        """Build the criterion and let it freeze the heads of the model that it does not use.
-
-        Raises:
-            UserError: the run starts from a checkpoint that is missing or none; fairseq would find out later, with
-                a traceback
-        """
-        start = self._mirrored("finetune_from_model", None)
-        # a run that is resumed does not read it
-        if start and not os.path.exists(os.path.join(self._mirrored("save_dir", ""), "checkpoint_last.pt")):
-            check_checkpoint(start, "--finetune-from-model")
-        criterion = super().build_criterion(cfg, *args, **kwargs)
-        if self._model is not None and hasattr(criterion, "freeze_unused"):
-            criterion.freeze_unused(self._model)
-        return criterion
 
     def get_batch_iterator(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
         """Return fairseq's iterator, and note how many batches an epoch of training has."""
@@ -258,8 +219,8 @@ class BertPretrainingTask(FairseqTask):
         super().begin_epoch(epoch, model)
         self._updates_to_keep = updates_to_keep(
             self.cfg.keep_checkpoints_at,
-            self._mirrored("max_update", 0),
-            self._mirrored("save_interval_updates", 0),
+            self.mirrored("max_update", 0),
+            self.mirrored("save_interval_updates", 0),
         )
         if self._batches_per_epoch is None or self._announced:
             return
@@ -273,13 +234,13 @@ class BertPretrainingTask(FairseqTask):
             logger.info("kept %s", keep_checkpoint(path, num_updates))
 
     def _announce(self, model: nn.Module, batches_per_epoch: int) -> None:
-        dataset = self.dataset(self._mirrored("train_subset", "train"))
+        dataset = self.dataset(self.mirrored("train_subset", "train"))
         folders = len(utils.split_paths(self.cfg.data))
         epochs = run_epochs(
             batches_per_epoch,
-            self._mirrored("update_freq", [1]),
-            self._mirrored("max_update", 0),
-            self._mirrored("max_epoch", 0),
+            self.mirrored("update_freq", [1]),
+            self.mirrored("max_update", 0),
+            self.mirrored("max_epoch", 0),
         )
         passes = epochs / folders
         logger.info(
@@ -301,14 +262,6 @@ class BertPretrainingTask(FairseqTask):
                 f"{passes:,.0f}",
                 self.cfg.data,
             )
-
-    def _mirrored(self, name: str, default: Any) -> Any:
-        """Return a mirrored option; the default where the task was made without the rest of a configuration."""
-        try:
-            value = getattr(self.cfg, name)
-        except OmegaConfBaseException:
-            return default
-        return default if value is None else value
 
 
 def _given(value: float | None, default: float) -> float:
