@@ -89,9 +89,9 @@ def sample_tokens(logits: Tensor) -> Tensor:
     different values of noise for a vocabulary of 30,000 tokens.
     """
     logits = logits.float()
-    # minus the logarithm of an exponential variable is a Gumbel variable; the bound is finer than what is drawn
-    noise = torch.empty_like(logits).exponential_().clamp_(min=2.0**-25).log_()
-    return most_likely(logits - noise)
+    # -log(-log(u)) is a Gumbel variable, minus infinity for u = 0; torch's exponential_ is three times slower on CPUs
+    noise = torch.rand_like(logits).log_().neg_().log_()
+    return most_likely(torch.sub(logits, noise, out=noise))
 
 
 class DiscriminatorHead(nn.Module):
