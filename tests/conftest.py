@@ -1,6 +1,7 @@
-"""Fixtures shared by all tests: real BERT weights, taken from packages that carry them."""
+"""Fixtures shared by all tests: real weights and words from packages that carry them; a process with fairseq."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "scripts"))
 
 from fetch import FetchError, fetch
 from small_wordnet import write_wordnet
+from training import ForkServer, fork_server
 
 
 def _fetched(name: str) -> Path:
@@ -40,3 +42,10 @@ def wordnet_folder() -> Path:
 def small_wordnet(tmp_path_factory) -> Path:
     """A WordNet of a handful of synsets."""
     return write_wordnet(tmp_path_factory.mktemp("wordnet"))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory) -> Iterator[ForkServer]:
+    """Runs fairseq's commands without importing fairseq each time; one serves all tests of a worker."""
+    with fork_server(tmp_path_factory.mktemp("logs")) as running:
+        yield running

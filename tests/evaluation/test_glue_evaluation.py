@@ -8,7 +8,7 @@ import torch
 from fairseq import checkpoint_utils
 from small_glue import SENTENCES, write_task
 from small_tokenizers import train_wordpiece
-from training import MODEL_SIZES, flags, fork_server
+from training import MODEL_SIZES, flags
 
 import fairseq_tn
 from fairseq_tn.cli import main
@@ -44,7 +44,7 @@ def prepared(folder):
 
 
 @pytest.fixture(scope="module")
-def trained(folder, prepared):
+def trained(server, folder, prepared):
     """Checkpoints of two updates: of both models on RTE, and of tn_bert on STS-B.
 
     That of MNLI is tn_bert's of RTE with a third class, and that of CoLA is it itself: what they predict is no matter.
@@ -74,8 +74,7 @@ def trained(folder, prepared):
             **{size: value for size, value in MODELS[model].items() if size != "max_positions"},
         }
         commands.append(("fairseq-train", [prepared(name), *flags(options)]))
-    with fork_server(folder) as server:
-        runs = server.run_together(commands)
+    runs = server.run_together(commands)
     assert all(run.code == 0 for run in runs), "\n".join(run.log[-1500:] for run in runs)
     done = dict(zip(wanted, runs, strict=True))
     state = done["tn_bert", "RTE"].checkpoint()

@@ -8,7 +8,7 @@ import torch
 import yaml
 from corpus import make_corpus
 from recipes import ROOT, option
-from training import MODEL_SIZES, flags, fork_server, train_arguments
+from training import MODEL_SIZES, flags, train_arguments
 
 RECIPE = ROOT / "examples" / "tacl"
 CONFIGS = sorted(path.stem for path in (RECIPE / "config").glob("*.yaml"))
@@ -21,12 +21,6 @@ command = partial(recipes.command, RECIPE)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("recipe")
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    with fork_server(folder) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.options import get_training_parser, parse_args_and_arch
 from omegaconf import OmegaConf
 from recipes import ROOT, option
-from training import MODEL_SIZES, flags, fork_server, train_arguments
+from training import MODEL_SIZES, flags, train_arguments
 
 import fairseq_tn
 
@@ -46,12 +46,6 @@ CHANGES = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("recipes")
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    with fork_server(folder) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from corpus import make_corpus, write_dict, write_split
 from fairseq import checkpoint_utils
-from training import LENGTH, PACKAGE, Finished, fork_server, train_arguments
+from training import LENGTH, PACKAGE, Finished, train_arguments
 
 import fairseq_tn
 
@@ -42,13 +42,6 @@ SENTENCE = {"soft_reg_weight": 1, "soft_reg_level": "sentence"}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("electra")
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    (folder / "logs").mkdir()
-    with fork_server(folder / "logs") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

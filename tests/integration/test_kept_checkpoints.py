@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from corpus import make_corpus
-from training import fork_server, train_arguments
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with fork_server(tmp_path_factory.mktemp("logs")) as running:
-        yield running
+from training import train_arguments
 
 
 @pytest.fixture(scope="module")

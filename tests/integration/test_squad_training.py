@@ -7,7 +7,7 @@ import pytest
 import torch
 from corpus import write_dict, write_split
 from small_squad import MARKS, WORDS, make_squad, write_squad, write_words_dict
-from training import MODEL_SIZES, PACKAGE, fork_server, train_arguments
+from training import MODEL_SIZES, PACKAGE, train_arguments
 
 from fairseq_tn.cli import main
 from fairseq_tn.evaluation.results import read_result
@@ -30,12 +30,6 @@ def prepare(folder, train, valid, *more):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("squad")
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    with fork_server(folder) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

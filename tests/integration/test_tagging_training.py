@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from small_tagging import Sentence, sentences, write_conll, write_words
-from training import MODEL_SIZES, PACKAGE, fork_server, train_arguments
+from training import MODEL_SIZES, PACKAGE, train_arguments
 
 from fairseq_tn.cli import main
 from fairseq_tn.errors import UserError
@@ -19,12 +19,6 @@ LEARN = {"tokens_per_sample": None, "batch_size": 20, "lr": 1e-2, "task": "token
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("tagging")
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    with fork_server(folder) as running:
-        yield running
 
 
 def prepare(files, output, *more):

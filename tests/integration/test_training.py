@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from corpus import make_corpus, random_documents, write_dict, write_split
-from training import ENVIRONMENT, LENGTH, MODEL_SIZES, PACKAGE, Finished, flags, fork_server, train_arguments
+from training import ENVIRONMENT, LENGTH, MODEL_SIZES, PACKAGE, Finished, flags, train_arguments
 
 CRITERIONS = ("bert_pretraining", "mlm_hard_correction", "mlm_soft_reg", "tacl_contrastive")
 MLM = {"loss", "mlm_loss", "mlm_acc"}
@@ -32,14 +32,6 @@ ALL_NAMES = set().union(*LOGGED.values())
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("training")
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    logs = folder / "logs"
-    logs.mkdir()
-    with fork_server(logs) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

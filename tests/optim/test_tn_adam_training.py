@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from corpus import make_corpus, write_dict, write_split
-from training import LENGTH, MODEL_SIZES, PACKAGE, fork_server, train_arguments
+from training import LENGTH, MODEL_SIZES, PACKAGE, train_arguments
 
 OPTIONS = {
     "weight_decay": 0.01,
@@ -21,12 +21,6 @@ LR = 2e-3
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("tn_adam")
-
-
-@pytest.fixture(scope="module")
-def server(folder):
-    with fork_server(folder) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
