@@ -1,9 +1,9 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from corpus import make_corpus
+from training import train_arguments
 
 from fairseq_tn.analysis.training_log import read_run
 from fairseq_tn.errors import UserError
@@ -176,57 +176,21 @@ def test_tensorboard_files_stand_in_for_a_log(tmp_path):
     assert "TensorBoard" in run.remarks[0]
 
 
-def test_the_log_of_a_real_run_and_its_resumption(tmp_path):
+def test_the_log_of_a_real_run_and_its_resumption(server, tmp_path):
     """Whatever the installed fairseq writes is understood."""
-    for split, lines in (("train", 60), ("valid", 9)):
-        words = "\n".join(" ".join(f"w{(line * 7 + i) % 11}" for i in range(9)) for line in range(lines))
-        (tmp_path / split).write_text(words + "\n")
-    scripts = Path(sys.executable).parent
-    binarise = [str(scripts / "fairseq-preprocess"), "--only-source", "--trainpref", "train"]
-    binarise += ["--validpref", "valid", "--destdir", "data", "--workers", "1"]
-    subprocess.run(binarise, cwd=tmp_path, check=True, capture_output=True)
-    train = [
-        str(scripts / "fairseq-train"),
-        "data",
-        "--task",
-        "language_modeling",
-        "--arch",
-        "transformer_lm",
-        "--optimizer",
-        "adam",
-    ]
-    train += [
-        "--decoder-layers",
-        "1",
-        "--decoder-embed-dim",
-        "8",
-        "--decoder-ffn-embed-dim",
-        "8",
-        "--lr",
-        "1e-3",
-    ]
-    train += ["--decoder-attention-heads", "2", "--tokens-per-sample", "16", "--batch-size", "4", "--cpu"]
-    train += [
-        "--log-format",
-        "json",
-        "--log-interval",
-        "2",
-        "--log-file",
-        "run/train.log",
-        "--save-dir",
-        "run",
-    ]
-    train += ["--user-dir", str(Path(__file__).parents[2] / "fairseq_tn"), "--num-workers", "0"]
-    (tmp_path / "run").mkdir()
-    for updates in ("12", "16"):
-        subprocess.run([*train, "--max-update", updates], cwd=tmp_path, check=True, capture_output=True)
+    data, folder = make_corpus(tmp_path / "data"), tmp_path / "run"
+    folder.mkdir()
+    options = {"no_nsp": True, "log_interval": 2, "log_file": folder / "train.log"}
+    for updates in (12, 16):
+        arguments = train_arguments(data, folder, "bert_pretraining", **options, max_update=updates)
+        assert server.run("fairseq-train", arguments).code == 0
     run = read_run(tmp_path / "run")
     assert list(run.curves["train", "loss"]) == [2, 4, 6, 8, 10, 12, 14, 16]
     assert max(run.curves["valid", "loss"]) == 16
     assert (run.starts, run.finished, run.updates, run.devices) == (2, True, 16, 1)
     assert run.setting("max_update") == 16
-    assert run.settings["model"]["_name"] == "transformer_lm"
+    assert run.settings["model"]["_name"] == "tn_bert"
     assert run.tokens is not None
-    assert 16 * 30 <= run.tokens <= 16 * 64
+    assert 16 * 4 * 10 <= run.tokens <= 16 * 4 * 48
     assert run.trained_parameters is not None
     assert run.seconds is not None
