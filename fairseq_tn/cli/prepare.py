@@ -1,4 +1,4 @@
-"""Turn data sets into what the fine-tuning tasks read; each kind is a module of :mod:`fairseq_tn.cli.preparing`.
+"""Turn data sets into what the tasks read; each kind is a module of :mod:`fairseq_tn.cli.preparing`.
 
 Such a module has a docstring, ``add_arguments(parser)`` and ``run(args)``, and imports what is heavy inside ``run``.
 """
@@ -7,12 +7,13 @@ import argparse
 import logging
 from types import ModuleType
 
-from fairseq_tn.cli.preparing import glue, squad, tagging
+from fairseq_tn.cli.preparing import glue, squad, tagging, words
 
 KINDS: dict[str, tuple[ModuleType, str]] = {
     "glue": (glue, "the tasks of GLUE, for fairseq's sentence_prediction"),
     "squad": (squad, "SQuAD 1.1 or 2.0: questions with windows of their contexts, for --task squad"),
     "tagging": (tagging, "named entities (CoNLL) and word segmentation, for --task token_tagging"),
+    "words": (words, "word boundaries of pre-training text, for --mask-whole-words"),
 }
 
 

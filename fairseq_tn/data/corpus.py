@@ -1,22 +1,17 @@
 """A binarised split as ``fairseq-preprocess`` leaves it, memory-mapped and read by spans of tokens."""
 
-import os
-import struct
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fairseq.data import data_utils, indexed_dataset
 
+from fairseq_tn.data.mapped import open_mapped, split_parts
 from fairseq_tn.data.pairs import Span
+from fairseq_tn.data.word_boundaries import open_boundaries
 from fairseq_tn.errors import UserError
 
 _CHECKED_LINES = 1000
 _COUNTED_AT_A_TIME = 1 << 22
-# fairseq's index file: magic, version, type and number of lines; then a 4-byte size and an 8-byte position of each
-_MAGIC = b"MMIDIDX\0\0"
-_HEADER = struct.Struct("<9sQBQ")
-_BYTES_PER_LINE = 12
 
 
 class Corpus:
@@ -33,6 +28,7 @@ class Corpus:
         dictionary: Any,
         combine: bool = False,
         made_by: str = "fairseq-preprocess --only-source",
+        word_boundaries: bool = False,
     ):
         """Open ``path.bin`` and ``path.idx``.
 
@@ -41,17 +37,21 @@ class Corpus:
             dictionary: fairseq's dictionary that the split must have been binarised with
             combine: read ``path1``, ``path2``, ... too, as fairseq does for training data
             made_by: the command that errors send to
+            word_boundaries: open the side files of :mod:`fairseq_tn.data.word_boundaries` too
 
         Raises:
-            UserError: the files are missing, empty, cut off, of another kind, or of another dictionary
+            UserError: the files are missing, empty, cut off, of another kind, or of another dictionary; or the
+                side files are of other text
         """
         self.name = path
         self._num_symbols = len(dictionary)
         self._eos = dictionary.eos()
         self._remedy = f"run {made_by} again"
-        self._dataset = _open(path, dictionary, combine, made_by)
+        parts = split_parts(path, combine)
+        self._dataset = open_mapped(parts, made_by)
         self.sizes = self._read_sizes()
         self._check()
+        self._boundaries = open_boundaries(parts, self.sizes) if word_boundaries else None
 
     def __getstate__(self) -> dict[str, Any]:
         # the sizes are a view of the mapped file: a worker maps it again instead of receiving a copy
@@ -68,15 +68,16 @@ class Corpus:
 
     def read(self, span: Span) -> np.ndarray:
         """Return the tokens of a span (int64), reading on into the next lines and leaving out their ``</s>``."""
-        line, skip, length = span
-        parts = []
-        missing = skip + length
-        while missing > 0:
-            part = self._dataset[line].numpy()[:-1]
-            parts.append(part)
-            missing -= len(part)
-            line += 1
-        return np.concatenate(parts)[skip : skip + length]
+        return _read(self._dataset, span)
+
+    @property
+    def has_word_boundaries(self) -> bool:
+        """Whether the side files are open."""
+        return self._boundaries is not None
+
+    def word_begins(self, span: Span) -> np.ndarray:
+        """Return for each token of a span whether a word begins there (bool); only with ``word_boundaries``."""
+        return _read(self._boundaries, span).astype(bool)
 
     def counts(self, progress: Callable[[int], object] = lambda tokens: None) -> np.ndarray:
         """Return how often each symbol of the dictionary occurs (int64).
@@ -128,31 +129,13 @@ class Corpus:
                 raise self.foreign()
 
 
-def _open(path: str, dictionary: Any, combine: bool, made_by: str) -> Any:
-    part, number = path, 0
-    while number == 0 or (combine and os.path.isfile(indexed_dataset.index_file_path(part))):
-        _check_files(part, made_by)
-        number += 1
-        part = f"{path}{number}"
-    # The kind is named because fairseq prefers a text file of the same name. Its other kinds load the text into
-    # memory, or share one file position between worker processes.
-    return data_utils.load_indexed_dataset(path, dictionary, dataset_impl="mmap", combine=combine)
-
-
-def _check_files(path: str, made_by: str) -> None:
-    """Refuse what fairseq would open and fail on later, or with a message that does not help."""
-    index, data = indexed_dataset.index_file_path(path), indexed_dataset.data_file_path(path)
-    for file in (index, data):
-        if not os.path.isfile(file):
-            raise UserError(f"{file} is missing: make the data folder with {made_by}")
-        if os.path.getsize(file) == 0:
-            raise UserError(f"{file} is empty; run {made_by} again on a text that is not")
-    with open(index, "rb") as stream:
-        header = stream.read(_HEADER.size)
-    if not header.startswith(_MAGIC):
-        raise UserError(f"{index} is not of --dataset-impl mmap; run {made_by} again with it")
-    if len(header) == _HEADER.size:
-        *_, number = _HEADER.unpack(header)
-        if os.path.getsize(index) == _HEADER.size + number * _BYTES_PER_LINE:
-            return
-    raise UserError(f"{index} is damaged; run {made_by} again")
+def _read(dataset: Any, span: Span) -> np.ndarray:
+    line, skip, length = span
+    parts = []
+    missing = skip + length
+    while missing > 0:
+        part = dataset[line].numpy()[:-1]
+        parts.append(part)
+        missing -= len(part)
+        line += 1
+    return np.concatenate(parts)[skip : skip + length]

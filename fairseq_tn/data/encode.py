@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from fairseq_tn.data.dictionary import UNKNOWN, build_dict_text
 from fairseq_tn.data.offsets import AlignedSymbols
 from fairseq_tn.data.parallel import ordered_map
+from fairseq_tn.data.segmented_text import WORDS, join_words, word_lengths
 from fairseq_tn.data.streams import InputStream
 from fairseq_tn.data.text import TextReader
 from fairseq_tn.errors import UserError
@@ -35,13 +36,17 @@ class Encoder(Protocol):
 
 @dataclasses.dataclass
 class EncodingCounts:
-    """What was written: sentences, documents, tokens, of them ``<unk>``, and lines without a token (left out)."""
+    """What was written: sentences, documents, tokens, of them ``<unk>``, and lines without a token (left out).
+
+    ``words`` are counted where the text is said to be segmented.
+    """
 
     sentences: int = 0
     documents: int = 0
     tokens: int = 0
     unknown: int = 0
     dropped: int = 0
+    words: int = 0
 
 
 def encode_corpus(
@@ -53,6 +58,7 @@ def encode_corpus(
     reader: TextReader | None = None,
     threshold: int = 0,
     nwords: int = 0,
+    segmented: bool = False,
 ) -> EncodingCounts:
     """Encode UTF-8 files (plain, gzip or bzip2) into ``output`` and write ``dict.txt`` beside it.
 
@@ -60,7 +66,8 @@ def encode_corpus(
     lines stay. A line that has text but no token (control characters only) is left out, since an empty line
     would end the document. The end of a file ends its document. ``progress`` is told how many bytes of the
     inputs are read. ``threshold`` and ``nwords`` limit a dictionary that is built from the text (see
-    :func:`~fairseq_tn.data.dictionary.build_dict_text`).
+    :func:`~fairseq_tn.data.dictionary.build_dict_text`). ``segmented``: blanks part the text into words; how many
+    tokens each word has is written to ``output`` + ``.words`` (see :mod:`fairseq_tn.data.segmented_text`).
 
     Raises UserError for a missing, empty or damaged file, for text that is not UTF-8 or that ``reader`` refuses
     (with the line), for a ``dict.txt`` of another vocabulary beside ``output``, and for limits that leave a built
@@ -68,32 +75,40 @@ def encode_corpus(
     """
     output = Path(output)
     dictionary = output.parent / "dict.txt"
+    words = output.with_name(output.name + WORDS) if segmented else None
     _check_output(output, dictionary, encoder, inputs)
+    if words is not None:
+        _check_is_no_input(words, inputs)
     counts = EncodingCounts()
     symbols: Counter[str] = Counter()
-    context = _Context(encoder, reader or TextReader())
+    context = _Context(encoder, reader or TextReader(), segmented)
     with contextlib.ExitStack() as written:
-        # both appear, or neither
-        temporary = written.enter_context(atomic_path(output))
-        with open(temporary, "wb") as file:
-            in_document = False
-            path, found = Path(), 0
-            for block in ordered_map(_encode_block, _blocks(inputs), workers, context):
-                if block.starts_file:
-                    if path != Path():
-                        _check_text(path, found)
-                    if in_document:
+        # all appear, or none
+        files = [
+            written.enter_context(open(written.enter_context(atomic_path(path)), "wb"))
+            for path in (output, words)
+            if path is not None
+        ]
+        in_document = False
+        path, found = Path(), 0
+        for block in ordered_map(_encode_block, _blocks(inputs), workers, context):
+            if block.starts_file:
+                if path != Path():
+                    _check_text(path, found)
+                if in_document:
+                    for file in files:
                         file.write(b"\n")
-                        in_document = False
-                    path, found = block.path, 0
-                found += block.counts.sentences
-                _add(counts, block.counts)
-                symbols.update(block.symbols)
-                counts.documents += block.starts_inside and not in_document
-                in_document = in_document if block.ends_inside is None else block.ends_inside
-                file.write(block.text)
-                progress(block.position)
-            _check_text(path, found)
+                    in_document = False
+                path, found = block.path, 0
+            found += block.counts.sentences
+            _add(counts, block.counts)
+            symbols.update(block.symbols)
+            counts.documents += block.starts_inside and not in_document
+            in_document = in_document if block.ends_inside is None else block.ends_inside
+            for file, content in zip(files, (block.text, block.words), strict=False):
+                file.write(content)
+            progress(block.position)
+        _check_text(path, found)
         text = encoder.dict_text()
         if text is None:
             text = build_dict_text(symbols, threshold, nwords)
@@ -117,9 +132,7 @@ def _check_output(output: Path, dictionary: Path, encoder: Encoder, inputs: Sequ
         )
     if output.name == dictionary.name:
         raise UserError(f"{output}: dict.txt is the dictionary's name; choose another --output")
-    for path in inputs:
-        if output.exists() and os.path.exists(path) and os.path.samefile(output, path):
-            raise UserError(f"{output} is an input too; choose another --output")
+    _check_is_no_input(output, inputs)
     text = encoder.dict_text()
     if dictionary.is_dir():
         raise UserError(
@@ -140,6 +153,12 @@ def _check_output(output: Path, dictionary: Path, encoder: Encoder, inputs: Sequ
             )
 
 
+def _check_is_no_input(written: Path, inputs: Sequence[str | Path]) -> None:
+    for path in inputs:
+        if written.exists() and os.path.exists(path) and os.path.samefile(written, path):
+            raise UserError(f"{written} is an input too; choose another --output")
+
+
 def _check_text(path: Path, sentences: int) -> None:
     if not sentences:
         raise UserError(f"{path} holds no text; give a file with one sentence a line")
@@ -156,6 +175,7 @@ class _Context:
 
     encoder: Encoder
     reader: TextReader
+    segmented: bool
 
 
 @dataclasses.dataclass
@@ -172,6 +192,7 @@ class _EncodedBlock:
 
     path: Path
     text: bytes
+    words: bytes  # of segmented text
     position: int
     starts_file: bool
     counts: EncodingCounts
@@ -200,16 +221,18 @@ def _encode_block(context: _Context, block: _InputBlock) -> _EncodedBlock:
             f"{block.path}, line {number}: not UTF-8; convert the file, for example with iconv"
         ) from None
     lines = context.reader.lines(text, block.path, block.line)
-    encoded = iter(context.encoder.encode(list(filter(None, lines))))
+    encoded = _encode_lines(context, list(filter(None, lines)))
     counts = EncodingCounts()
     seen: Counter[str] = Counter()
     counting = context.encoder.dict_text() is None
     written: list[str] = []
+    words: list[str] = []
     for line in lines:
         if not line:
             written.append("")
+            words.append("")
             continue
-        symbols = next(encoded)
+        symbols, lengths = next(encoded)
         if not symbols:
             counts.dropped += 1
             continue
@@ -220,9 +243,12 @@ def _encode_block(context: _Context, block: _InputBlock) -> _EncodedBlock:
             seen.update(symbols)
         counts.documents += bool(written) and not written[-1]
         written.append(" ".join(symbols))
+        counts.words += len(lengths)
+        words.append(" ".join(map(str, lengths)))
     return _EncodedBlock(
         block.path,
-        "".join(line + "\n" for line in written).encode(),
+        _to_bytes(written),
+        _to_bytes(words),
         block.position,
         block.line == 1,
         counts,
@@ -230,3 +256,18 @@ def _encode_block(context: _Context, block: _InputBlock) -> _EncodedBlock:
         starts_inside=bool(written and written[0]),
         ends_inside=bool(written[-1]) if written else None,
     )
+
+
+def _encode_lines(context: _Context, lines: list[str]) -> Iterator[tuple[list[str], list[int]]]:
+    """Yield the symbols of each line and, of segmented text, how many of them each word has."""
+    if not context.segmented:
+        yield from ((symbols, []) for symbols in context.encoder.encode(lines))
+        return
+    joined = list(map(join_words, lines))
+    aligned = context.encoder.encode_with_offsets([text for text, _ in joined])
+    for line, (_, begins) in zip(aligned, joined, strict=True):
+        yield line.symbols, word_lengths(line, begins) if line.symbols else []
+
+
+def _to_bytes(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()

@@ -56,6 +56,12 @@ class WordMarks:
             starts = [True] * len(symbols)
         return cls(np.array(starts, dtype=bool), np.array(ends, dtype=bool))
 
+    def begins(self, tokens: np.ndarray) -> np.ndarray:
+        """Return for each of some ids that follow each other whether a word begins there (bool)."""
+        begins = self.starts[tokens]
+        begins[1:] |= self.ends[tokens[:-1]]
+        return begins
+
 
 @dataclass(frozen=True)
 class Masker:
@@ -65,7 +71,8 @@ class Masker:
         mask_index: id of ``<mask>``
         maskable: V bool, the symbols that may be selected
         replacements: ids that a random replacement draws from, uniformly
-        word_marks: where words begin; None selects single tokens
+        whole_words: select whole words instead of single tokens
+        word_marks: where words begin, as the vocabulary shows it; None: every call tells it
         mask_prob: expected share of the maskable tokens that are selected
         leave_unmasked_prob: share of the selected tokens that stay as they are
         random_token_prob: share of the selected tokens that become a random token; the rest become ``<mask>``
@@ -76,6 +83,7 @@ class Masker:
     mask_index: int
     maskable: np.ndarray
     replacements: np.ndarray
+    whole_words: bool = False
     word_marks: WordMarks | None = None
     mask_prob: float = 0.15
     leave_unmasked_prob: float = 0.1
@@ -83,7 +91,7 @@ class Masker:
     fate_per_word: bool = False
 
     def __post_init__(self):
-        if self.fate_per_word and self.word_marks is None:
+        if self.fate_per_word and not self.whole_words:
             raise UserError(
                 "--mask-fate-per-word is an option of --mask-whole-words; add that, or leave it out"
             )
@@ -111,6 +119,7 @@ class Masker:
         random_token_prob: float = 0.1,
         fate_per_word: bool = False,
         gpt2_tokens: Mapping[str, str] | None = None,
+        told: bool = False,
     ) -> "Masker":
         """Derive the masker of a fairseq dictionary.
 
@@ -120,6 +129,7 @@ class Masker:
             mask_index: id of ``<mask>``
             whole_words: select whole words instead of single tokens
             gpt2_tokens: what the ids of a GPT-2 vocabulary stand for; only ``whole_words`` needs it
+            told: with ``whole_words``, every call tells where words begin, whatever the vocabulary shows
 
         Raises:
             UserError: a probability is out of range, the vocabulary has no ordinary symbol, or ``whole_words``
@@ -139,14 +149,17 @@ class Masker:
             mask_index=mask_index,
             maskable=maskable,
             replacements=replacements,
-            word_marks=WordMarks.of(symbols, gpt2_tokens) if whole_words else None,
+            whole_words=whole_words,
+            word_marks=WordMarks.of(symbols, gpt2_tokens) if whole_words and not told else None,
             mask_prob=mask_prob,
             leave_unmasked_prob=leave_unmasked_prob,
             random_token_prob=random_token_prob,
             fate_per_word=fate_per_word,
         )
 
-    def select(self, tokens: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def select(
+        self, tokens: np.ndarray, rng: np.random.Generator, begins: np.ndarray | None = None
+    ) -> np.ndarray:
         """Choose the positions to predict.
 
         The expected number is exactly ``mask_prob`` times the number of maskable tokens, except that a sequence
@@ -154,6 +167,8 @@ class Masker:
 
         Args:
             tokens: T ids
+            rng: see :meth:`__call__`
+            begins: T bool, whether a word begins there; needed, and read, if the vocabulary does not show it
 
         Returns:
             the selected positions, ascending
@@ -161,49 +176,56 @@ class Masker:
         positions = np.flatnonzero(self.maskable[tokens])
         if len(positions) == 0:
             return positions
-        if self.word_marks is None:
+        if not self.whole_words:
             return np.sort(positions[_draw_units(None, len(positions), self.mask_prob * len(positions), rng)])
-        word = np.cumsum(_word_begins(self.word_marks, tokens, positions)) - 1
+        word = np.cumsum(self._word_begins(tokens, positions, begins)) - 1
         lengths = np.bincount(word)
         chosen = np.zeros(len(lengths), dtype=bool)
         chosen[_draw_units(lengths, len(lengths), self.mask_prob * len(positions), rng)] = True
         return positions[chosen[word]]
 
-    def __call__(self, tokens: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(
+        self, tokens: np.ndarray, rng: np.random.Generator, begins: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Mask one sequence.
 
         Args:
             tokens: T ids
             rng: the item's own generator (see :func:`fairseq_tn.data.random_streams.generator`)
+            begins: see :meth:`select`
 
         Returns:
             the T ids that the model reads, and the selected positions in ascending order
         """
-        selected = self.select(tokens, rng)
+        selected = self.select(tokens, rng, begins)
         fate = rng.random(len(selected))
-        if self.fate_per_word and self.word_marks is not None and len(selected):
-            begins = _word_begins(self.word_marks, tokens, selected)
-            fate = fate[begins][np.cumsum(begins) - 1]
+        if self.fate_per_word and len(selected):
+            first = self._word_begins(tokens, selected, begins)
+            fate = fate[first][np.cumsum(first) - 1]
         masked = tokens.copy()
         masked[selected[fate >= self.leave_unmasked_prob + self.random_token_prob]] = self.mask_index
         random = selected[fate < self.random_token_prob]
         masked[random] = self.replacements[rng.integers(len(self.replacements), size=len(random))]
         return masked, selected
 
+    def _word_begins(self, tokens: np.ndarray, positions: np.ndarray, told: np.ndarray | None) -> np.ndarray:
+        """Return for each of some positions, which make up whole words, whether a word begins there.
 
-def _word_begins(marks: WordMarks, tokens: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Return for each of some positions, which make up whole words, whether a word begins there.
-
-    Args:
-        tokens: T ids
-        positions: ascending, at least one
-    """
-    found = tokens[positions]
-    begins = marks.starts[found]
-    begins[0] = True
-    # a special between two tokens parts words too
-    begins[1:] |= marks.ends[found[:-1]] | (np.diff(positions) > 1)
-    return begins
+        Args:
+            tokens: T ids
+            positions: ascending, at least one
+            told: see :meth:`select`
+        """
+        if self.word_marks is not None:
+            begins = self.word_marks.begins(tokens[positions])
+        elif told is not None:
+            begins = told[positions]
+        else:
+            raise ValueError("this masker has to be told where words begin")
+        begins[0] = True
+        # a special between two tokens parts words too
+        begins[1:] |= np.diff(positions) > 1
+        return begins
 
 
 def _draw_units(

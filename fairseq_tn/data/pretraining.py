@@ -99,13 +99,20 @@ class PretrainingDataset(FairseqDataset):
 
         ``source`` (T, original), ``masked`` (T), ``selected`` (ascending positions), with NSP ``label``.
         """
+        spans = self.sequences.spans(index)
         parts: list[Any] = [[self.bos]]
-        for span in self.sequences.spans(index):
+        for span in spans:
             parts += [self.corpus.read(span), [self.eos]]
         source = np.concatenate(parts)
+        begins = None
+        if self.corpus.has_word_boundaries:
+            parts = [[True]]
+            for span in spans:
+                parts += [self.corpus.word_begins(span), [True]]
+            begins = np.concatenate(parts)
         rng = generator(self.seed, self.epoch, Stream.MASKING, index)
         try:
-            masked, selected = self.masker(source, rng)
+            masked, selected = self.masker(source, rng, begins)
         except IndexError:
             raise self.corpus.foreign() from None
         item = {"id": index, "source": source, "masked": masked, "selected": selected}

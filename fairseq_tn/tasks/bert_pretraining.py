@@ -21,6 +21,7 @@ from fairseq_tn.data.blocks import BREAK_MODES
 from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.masking import Masker
 from fairseq_tn.data.pretraining import PretrainingDataset
+from fairseq_tn.data.word_boundaries import has_boundaries
 from fairseq_tn.errors import UserError
 from fairseq_tn.synonyms.vocabularies import read_gpt2_tokens
 from fairseq_tn.tasks.encoder import EncoderTask, load_dictionary
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 # Beyond it a run mostly learns its corpus by heart.
 _MANY_EPOCHS = 100
+
+# Where --mask-whole-words learns of words: from side files if there are any, from them, from the symbols.
+_BOUNDARIES = ("auto", "data", "vocabulary")
 
 # leave_unmasked_prob and random_token_prob of models that do not say otherwise
 _BERT_MASKING = (0.1, 0.1)
@@ -90,6 +94,14 @@ class BertPretrainingConfig(FairseqDataclass):
             "instead of each by itself as in BERT"
         },
     )
+    word_boundaries: ChoiceEnum(list(_BOUNDARIES)) = field(  # type: ignore[valid-type]
+        default="auto",
+        metadata={
+            "help": "with --mask-whole-words: what tells where words begin. 'data': SPLIT.words.bin in the data "
+            "folders, made by fairseq-tn prepare words; 'vocabulary': the symbols (##, @@, ...); 'auto': the former "
+            "if a data folder has any"
+        },
+    )
     gpt2_encoder: Optional[str] = field(
         default=None,
         metadata={"help": "GPT-2's encoder.json, for --mask-whole-words with a dictionary of GPT-2 ids"},
@@ -141,7 +153,8 @@ class BertPretrainingTask(EncoderTask):
     @functools.cached_property
     def masker(self) -> Masker:
         """The masking that the options ask for; made with the first data, so that checkpoints open without."""
-        tokens = self.cfg.gpt2_encoder if self.cfg.mask_whole_words else None
+        told = self._told_boundaries
+        tokens = self.cfg.gpt2_encoder if self.cfg.mask_whole_words and not told else None
         unmasked, random = getattr(self._model, "masking", _BERT_MASKING)
         return Masker.for_vocabulary(
             self.dictionary.symbols,
@@ -153,7 +166,26 @@ class BertPretrainingTask(EncoderTask):
             random_token_prob=_given(self.cfg.random_token_prob, random),
             fate_per_word=self.cfg.mask_fate_per_word,
             gpt2_tokens=None if tokens is None else read_gpt2_tokens(tokens),
+            told=told,
         )
+
+    @functools.cached_property
+    def _told_boundaries(self) -> bool:
+        """Whether side files tell where words begin: of all splits in all data folders, or of none."""
+        asked = str(self.cfg.word_boundaries)
+        if not self.cfg.mask_whole_words:
+            if asked != "auto":
+                raise UserError(
+                    "--word-boundaries is an option of --mask-whole-words; add that, or leave it out"
+                )
+            return False
+        told = asked == "data" or (
+            asked == "auto" and any(map(has_boundaries, utils.split_paths(self.cfg.data)))
+        )
+        logger.info(
+            "whole words: as %s", "the data's side files tell" if told else "the vocabulary shows them"
+        )
+        return told
 
     @property
     def uses_nsp(self) -> bool:
@@ -168,12 +200,13 @@ class BertPretrainingTask(EncoderTask):
         """Load a split; of several data folders, the one whose turn it is.
 
         Raises:
-            UserError: the split is missing, empty, damaged, of another dictionary, or cannot give pairs
+            UserError: the split is missing, empty, damaged, of another dictionary, or cannot give pairs; or what
+                tells its words is missing or of other text
         """
         folders = utils.split_paths(self.cfg.data)
         path = os.path.join(folders[(epoch - 1) % len(folders)], split)
         self.datasets[split] = PretrainingDataset(
-            Corpus(path, self.dictionary, combine),
+            Corpus(path, self.dictionary, combine, word_boundaries=self._told_boundaries),
             self.masker,
             self.cfg.tokens_per_sample,
             nsp=self.uses_nsp,
@@ -209,6 +242,20 @@ class BertPretrainingTask(EncoderTask):
         if self._batches_per_epoch is None and getattr(dataset, "train", False):
             self._batches_per_epoch = len(iterator)
         return iterator
+
+    def train_step(
+        self,
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        ignore_grad: bool = False,
+    ) -> Any:
+        """fairseq's step; ``is_dummy`` marks what a worker computes for nothing when it has run out of data."""
+        if ignore_grad:
+            sample = {**sample, "is_dummy": True}
+        return super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """At the start of a run or of its resumption, log how large corpus, run and model are.
