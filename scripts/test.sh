@@ -21,7 +21,7 @@ stage "ruff check" ruff check .
 stage "ruff format" ruff format --check .
 stage "mypy" mypy fairseq_tn
 if command -v shellcheck >/dev/null; then
-    stage "shellcheck" shellcheck --external-sources scripts/*.sh examples/*/*.sh
+    stage "shellcheck" shellcheck --external-sources scripts/*.sh examples/*/*.sh examples/*/*/*.sh
 fi
 
 printf '\n=== pytest, after:\n'

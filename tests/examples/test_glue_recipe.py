@@ -13,7 +13,7 @@ from training import MODEL_SIZES, fork_server, train_arguments
 from fairseq_tn.cli import main
 from fairseq_tn.evaluation.results import read_result
 
-SCRIPT = ROOT / "examples" / "glue" / "train.sh"
+SCRIPT = ROOT / "examples" / "finetune" / "glue" / "train.sh"
 
 
 def script(*arguments, cwd=ROOT) -> subprocess.CompletedProcess:

@@ -12,7 +12,7 @@ from training import MODEL_SIZES, fork_server, train_arguments
 from fairseq_tn.cli import main
 from fairseq_tn.evaluation.results import read_result
 
-SCRIPT = ROOT / "examples" / "squad" / "train.sh"
+SCRIPT = ROOT / "examples" / "finetune" / "squad" / "train.sh"
 
 
 def script(*arguments, cwd=ROOT) -> subprocess.CompletedProcess:

@@ -14,7 +14,7 @@ from training import flags, fork_server
 from fairseq_tn.cli import main
 from fairseq_tn.evaluation.results import read_result
 
-script = partial(recipes.script, ROOT / "examples" / "tagging")
+script = partial(recipes.script, ROOT / "examples" / "finetune" / "tagging")
 
 
 @pytest.fixture(scope="module")

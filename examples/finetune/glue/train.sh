@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: examples/glue/train.sh --task NAME --checkpoint FILE --data FOLDER --seed N [options] [-- OPTION...]
+usage: examples/finetune/glue/train.sh --task NAME --checkpoint PATH --data FOLDER --seed N [options] [-- OPTION...]
 
 Prepares the task's official files, fine-tunes with fairseq's own task and criterion, keeps the checkpoint that is
 best on the development set by the task's metric, evaluates it there, and predicts the test set for GLUE's server if
@@ -12,7 +12,8 @@ there is one.
 The commands are printed before they run. One run takes one GPU: give several seeds to several GPUs.
 
   --task NAME          CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI
-  --checkpoint FILE    model.pt of "fairseq-tn convert from-hf", or a checkpoint of pre-training
+  --checkpoint PATH    a checkpoint of pre-training, a folder of Hugging Face (which is converted into OUTPUT/models,
+                       with --dry-run too), or what "fairseq-tn convert from-hf" made
   --data FOLDER        the task's official files
   --tokenizer PATH     what the text is encoded with (default: hf/ beside the checkpoint)
   --dict FILE          dict.txt of the model (default: the one beside the checkpoint)
@@ -36,6 +37,8 @@ USAGE
 }
 
 # shellcheck source=examples/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../common.sh"
+# shellcheck source=examples/finetune/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 task='' checkpoint='' data='' tokenizer='' dict='' seed=1 method='' recipe='' lr='' epochs='' max_length='' gpus=''
@@ -55,24 +58,14 @@ case $task in
     '') fail "give --task CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI" ;;
     *) fail "--task $task: give CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE or WNLI" ;;
 esac
-[[ $checkpoint ]] || fail "give --checkpoint FILE, a pre-trained model"
+[[ $checkpoint ]] || fail "give --checkpoint PATH, a pre-trained model"
 [[ $data ]] || fail "give --data FOLDER, the official files of $task"
 [[ $seed =~ ^[0-9]+$ ]] || fail "--seed $seed: give a number"
-need "$checkpoint" "give --checkpoint a pre-trained model"
 need "$data" "give --data the folder of $task's official files"
-beside=$(dirname "$checkpoint")
-: "${tokenizer:=$beside/hf}"
-if [[ $tokenizer == "$beside/hf" ]]; then
-    need "$tokenizer" "give --tokenizer, what the model's text was encoded with"
-fi
-if [[ ! $dict && -e $beside/dict.txt ]]; then dict=$beside/dict.txt; fi
-: "${method:=$(basename "$(realpath "$beside")")}"
 [[ $gpus ]] || gpus=$(python -c "import torch; print(min(1, torch.cuda.device_count()))")
 [[ $gpus == [01] ]] || fail "--gpus $gpus: give 0 or 1; other GPUs can train other seeds"
 
-model_line=$(python "$root/examples/glue/model_options.py" "$checkpoint") || exit 2
-read -ra model <<<"$model_line"
-arch=${model[1]}
+find_model
 : "${recipe:=$([[ $arch == tn_electra* ]] && echo electra || echo tacl)}"
 case $recipe in
     tacl)

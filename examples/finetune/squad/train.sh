@@ -4,13 +4,15 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: examples/squad/train.sh --version 1.1|2.0 --checkpoint FILE --train FILE --valid FILE [options] [-- OPTION...]
+usage: examples/finetune/squad/train.sh --version 1.1|2.0 --checkpoint PATH --train FILE --valid FILE [options]
+                                        [-- OPTION...]
 
 Prepares the official files, fine-tunes, and evaluates the last checkpoint on the development set. The commands are printed
 before they run. Called again, an interrupted run goes on.
 
   --version NAME       1.1 (every question has an answer) or 2.0
-  --checkpoint FILE    model.pt of "fairseq-tn convert from-hf", or a checkpoint of pre-training
+  --checkpoint PATH    a checkpoint of pre-training, a folder of Hugging Face (which is converted into OUTPUT/models,
+                       with --dry-run too), or what "fairseq-tn convert from-hf" made
   --train FILE         train-v1.1.json or train-v2.0.json
   --valid FILE         dev-v1.1.json or dev-v2.0.json
   --tokenizer PATH     what the text is encoded with (default: hf/ beside the checkpoint)
@@ -36,6 +38,8 @@ USAGE
 }
 
 # shellcheck source=examples/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../common.sh"
+# shellcheck source=examples/finetune/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 version='' checkpoint='' train='' valid='' tokenizer='' dict='' seed=1 method='' recipe='' lr='' epochs='' max_length=''
@@ -53,19 +57,11 @@ case $version in
     *) fail "--version $version: give 1.1 or 2.0" ;;
 esac
 for name in checkpoint train valid; do
-    [[ ${!name} ]] || fail "give --$name FILE"
+    [[ ${!name} ]] || fail "give --$name PATH"
     need "${!name}" "give --$name another file"
 done
 [[ $seed =~ ^[0-9]+$ ]] || fail "--seed $seed: give a number"
-beside=$(dirname "$checkpoint")
-: "${tokenizer:=$beside/hf}"
-if [[ $tokenizer == "$beside/hf" ]]; then need "$tokenizer" "give --tokenizer, what the model's text was encoded with"; fi
-if [[ ! $dict && -e $beside/dict.txt ]]; then dict=$beside/dict.txt; fi
-: "${method:=$(basename "$(realpath "$beside")")}"
-
-model_line=$(python "$root/examples/glue/model_options.py" "$checkpoint") || exit 2
-read -ra model <<<"$model_line"
-arch=${model[1]}
+find_model
 : "${recipe:=$([[ $arch == tn_electra* ]] && echo electra || echo bert)}"
 stride=128 batch=32 query=64
 # shellcheck disable=SC2154 # both are in common.sh

@@ -4,15 +4,16 @@ set -euo pipefail
 
 usage() {
     cat <<'USAGE'
-usage: examples/tagging/train.sh --checkpoint FILE --train FILE [--valid FILE] [--test FILE] --task NAME [options]
-                                 [-- OPTION...]
-       examples/tagging/train.sh --small --train FILE [--valid FILE] [--test FILE] [options] [-- OPTION...]
+usage: examples/finetune/tagging/train.sh --checkpoint PATH --train FILE [--valid FILE] [--test FILE] --task NAME
+                                          [options] [-- OPTION...]
+       examples/finetune/tagging/train.sh --small --train FILE [--valid FILE] [--test FILE] [options] [-- OPTION...]
 
 Prepares CoNLL or SIGHAN files, fine-tunes with the settings of TaCL's Chinese benchmark, keeps the checkpoint that has the
 best F1 on the development set, and evaluates it there and on the test set. The commands are printed before they run.
 One run takes one GPU: give several seeds to several GPUs.
 
-  --checkpoint FILE    model.pt of "fairseq-tn convert from-hf", or a checkpoint of pre-training
+  --checkpoint PATH    a checkpoint of pre-training, a folder of Hugging Face (which is converted into OUTPUT/models,
+                       with --dry-run too), or what "fairseq-tn convert from-hf" made
   --train FILE         training text; without --valid a tenth of its sentences is split off for development
   --valid FILE         development text
   --test FILE          test text
@@ -40,6 +41,8 @@ USAGE
 }
 
 # shellcheck source=examples/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../common.sh"
+# shellcheck source=examples/finetune/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 checkpoint='' train='' valid='' test='' task='' tokenizer='' dict='' loss=crf seed=1 method='' lr='' batch='' epochs=''
@@ -65,22 +68,13 @@ if [[ $small == yes ]]; then
 else
     : "${lr:=2e-5}" "${batch:=128}" "${epochs:=100}"
     limit=()
-    [[ $checkpoint ]] || fail "give --checkpoint FILE, a pre-trained model, or --small"
+    [[ $checkpoint ]] || fail "give --checkpoint PATH, a pre-trained model, or --small"
 fi
 for value in "$epochs" "$batch" "$max_length"; do
     [[ $value =~ ^[1-9][0-9]*$ ]] || fail "$value: --epochs, --batch and --max-length are numbers, 1 or more"
 done
 if [[ $checkpoint ]]; then
-    need "$checkpoint" "give --checkpoint a pre-trained model"
-    beside=$(dirname "$checkpoint")
-    : "${tokenizer:=$beside/hf}"
-    if [[ $tokenizer == "$beside/hf" ]]; then
-        need "$tokenizer" "give --tokenizer, what the model's text was encoded with"
-    fi
-    if [[ ! $dict && -e $beside/dict.txt ]]; then dict=$beside/dict.txt; fi
-    : "${method:=$(basename "$(realpath "$beside")")}"
-    model_line=$(python "$root/examples/glue/model_options.py" "$checkpoint") || exit 2
-    read -ra model <<<"$model_line"
+    find_model
     model+=(--finetune-from-model "$checkpoint")
 else
     : "${tokenizer:=words}" "${method:=scratch}"
