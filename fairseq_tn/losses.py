@@ -154,6 +154,58 @@ def token_contrastive_loss(
     return loss, (scores.argmax(-1) == position).sum()
 
 
+def nt_xent(
+    anchors: Tensor,
+    positives: Tensor,
+    temperature: float = 0.05,
+    hard_negatives: Tensor | None = None,
+    symmetric: bool = False,
+    begin: int = 0,
+    end: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Contrast of sentence embeddings with the other sentences of the batch as negatives (NT-Xent, InfoNCE).
+
+    One direction (SimCSE, Gao et al., 2021, Eq. 1 and 5), with a = anchors, p = positives, h = hard negatives:
+    -log( e(a_i, p_i) / sum_j [e(a_i, p_j) + e(a_i, h_j)] ), e(x, y) = exp(cos(x, y) / temperature).
+
+    Symmetric (SimCLR, Chen et al., 2020, Eq. 1; Mirror-BERT; DeCLUTR): among all 2N embeddings each one is to find
+    its partner; itself is left out, so that N pairs give 2N rows of 2N - 1 candidates. Half the sum of a pair's
+    two rows is its loss, which makes the mean over pairs that of pytorch-metric-learning's ``NTXentLoss``.
+
+    Args:
+        anchors: N x D.
+        positives: N x D; row i belongs to anchor i.
+        temperature: divides the cosines.
+        hard_negatives: M x D more candidates of every anchor (supervised SimCSE), not with ``symmetric``.
+        symmetric: see above.
+        begin, end: sum over these anchors only. With several workers each sums over its own, and all rows are
+            candidates; default: all.
+
+    Returns:
+        The sum over anchors in nats, float32, and the number of anchors whose best match is their positive.
+    """
+    if temperature <= 0:
+        raise ValueError(f"the temperature must be positive, not {temperature}")
+    if symmetric and hard_negatives is not None:
+        raise ValueError("hard negatives have a meaning in one direction only")
+    with torch.autocast(anchors.device.type, enabled=False):
+        first = F.normalize(_full_precision(anchors), dim=-1)
+        second = F.normalize(_full_precision(positives), dim=-1)
+        rows = torch.arange(len(first), device=first.device)[begin:end]
+        if not symmetric:
+            others = [] if hard_negatives is None else [F.normalize(_full_precision(hard_negatives), dim=-1)]
+            scores = (first[begin:end] / temperature) @ torch.cat([second, *others]).T
+            return F.cross_entropy(scores, rows, reduction="sum"), (scores.argmax(-1) == rows).sum()
+        loss, matched = first.new_zeros(()), rows.new_zeros(())
+        for own, partners in ((second, first), (first, second)):
+            scores = (own[begin:end] / temperature) @ torch.cat([partners, own]).T
+            itself = rows[:, None] + len(first) == torch.arange(2 * len(first), device=rows.device)
+            scores = scores.masked_fill(itself, float("-inf"))
+            loss = loss + 0.5 * F.cross_entropy(scores, rows, reduction="sum")
+            matched = (scores.argmax(-1) == rows).sum()  # of the anchors, which come last
+    return loss, matched
+
+
 def sentence_kl(predicted_states: Tensor, gold_states: Tensor, valid: Tensor) -> Tensor:
     """Distance between the states of a sequence with predictions filled in and of the original one.
 

@@ -1,4 +1,4 @@
-"""What the fine-tuning criterions share: a head of their own on the states of any encoder.
+"""What criterions with a head of their own share; the fine-tuning ones are among them.
 
 The head belongs to the criterion, so that every model serves: ours and fairseq's own ``roberta``. fairseq trains the
 criterion's parameters with those of the model and keeps them in the checkpoint under ``criterion``.
@@ -31,24 +31,12 @@ class TokenHead(nn.Module):
         return self.out_proj(self.dropout(states))
 
 
-class FineTuningCriterion(FairseqCriterion):
+class CriterionHead(FairseqCriterion):
     """A criterion with parameters; subclasses build their head and then call :meth:`mark_parameters`."""
 
     def mark_parameters(self) -> None:
         """Let layer-wise learning rates count the criterion's parameters as a head's."""
         mark_head(self)
-
-    def freeze_unused(self, model: nn.Module) -> None:
-        """Freeze the heads of ``model``, none of which has a loss here."""
-        if isinstance(model, PretrainedModel):
-            model.freeze_heads_for_tokens()
-        elif hasattr(getattr(model, "encoder", None), "lm_head"):
-            freeze_lm_head(model)
-
-    @staticmethod
-    def states(model: nn.Module, net_input: Mapping[str, Any]) -> Tensor:
-        """The last hidden states, B x T x D, through the wrappers of distributed training."""
-        return model(**net_input, features_only=True)[0]
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any] | None, strict: bool = True, assign: bool = False
@@ -68,10 +56,26 @@ class FineTuningCriterion(FairseqCriterion):
         )
         if strange:
             raise CheckpointMismatch(
-                f"the checkpoint's head is of another task or other labels ({strange[0]} differs); fine-tune from "
-                "a pre-trained checkpoint"
+                f"the checkpoint's head is of another task or other labels ({strange[0]} differs); start from a "
+                "pre-trained checkpoint"
             )
         return super().load_state_dict(state_dict, strict=strict)
+
+
+class FineTuningCriterion(CriterionHead):
+    """A criterion whose only loss is that of its head."""
+
+    def freeze_unused(self, model: nn.Module) -> None:
+        """Freeze the heads of ``model``, none of which has a loss here."""
+        if isinstance(model, PretrainedModel):
+            model.freeze_heads_for_tokens()
+        elif hasattr(getattr(model, "encoder", None), "lm_head"):
+            freeze_lm_head(model)
+
+    @staticmethod
+    def states(model: nn.Module, net_input: Mapping[str, Any]) -> Tensor:
+        """The last hidden states, B x T x D, through the wrappers of distributed training."""
+        return model(**net_input, features_only=True)[0]
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -37,7 +37,8 @@ class PretrainingCriterion(TrueNegativesCriterion):
     """
 
     weights = (*TrueNegativesCriterion.weights, "mlm_weight", "nsp_weight")
-    # whether `contrast` adds a term to the loss
+    # whether `contrast` adds a term to the loss, and whether it reads the states of the masked sequence
+    contrasts = False
     needs_states = False
 
     def __init__(self, cfg: PretrainingCriterionConfig, task: Any):
@@ -80,9 +81,13 @@ class PretrainingCriterion(TrueNegativesCriterion):
             selected = masked.reshape(-1).nonzero().squeeze(1)
         positions = len(selected)
         needs_lm = bool(cfg.mlm_weight or cfg.soft_reg_weight)
-        logits, states, nsp_logits = pretraining_outputs(
-            model, sample["net_input"], selected, masked, lm=needs_lm, states=self.needs_states
-        )
+        logits: Any = None
+        states: Any = None
+        nsp_logits: Any = None
+        if needs_lm or self.uses_nsp or self.needs_states:
+            logits, states, nsp_logits = pretraining_outputs(
+                model, sample["net_input"], selected, masked, lm=needs_lm, states=self.needs_states
+            )
 
         log: dict[str, Any] = {
             "ntokens": sample["ntokens"],
@@ -107,8 +112,8 @@ class PretrainingCriterion(TrueNegativesCriterion):
                 sr, sr_log = self.soft_regularized(model, source, selected, gold, predicted)
                 log.update(sr_log)
                 others = others + sr
-        if self.needs_states:
-            contrast, contrast_log = self.contrast(states, sample, masked, selected)
+        if self.contrasts:
+            contrast, contrast_log = self.contrast(model, states, sample, masked, selected)
             log.update(contrast_log)
             others = others + contrast
         loss = loss + (others if denominator is positions else others * (denominator / max(positions, 1)))
@@ -121,13 +126,20 @@ class PretrainingCriterion(TrueNegativesCriterion):
         return loss, denominator, log
 
     def contrast(
-        self, states: Tensor, sample: dict[str, Any], masked: Tensor, selected: Tensor
+        self, model: nn.Module, states: Any, sample: dict[str, Any], masked: Tensor, selected: Tensor
     ) -> tuple[Tensor, dict[str, Any]]:
-        """A criterion's own term on the last hidden states (B x T x D), if it sets ``needs_states``.
+        """A criterion's own term, if it sets ``contrasts``.
 
-        Returns its weighted sum in units of the selected positions, and sums for the log.
+        Args:
+            model: perhaps inside the wrappers of distributed training.
+            states: last hidden states (B x T x D) of the masked sequences; None without ``needs_states``.
+            sample: the batch.
+            masked, selected: the selected positions, as a B x T mask and as K flat indices.
+
+        Returns:
+            Its weighted sum in units of the selected positions, and sums for the log.
         """
-        return states.new_zeros(()), {}
+        raise NotImplementedError
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:

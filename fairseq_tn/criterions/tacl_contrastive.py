@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_tn.criterions.pretraining import PretrainingCriterion, PretrainingCriterionConfig
 from fairseq_tn.errors import UserError
@@ -54,10 +54,10 @@ class TaclContrastiveCriterion(PretrainingCriterion):
         if not hasattr(task, "add_teacher_states"):
             raise UserError("tacl_contrastive needs a teacher: give --task teacher_student")
         super().__init__(cfg, task)
-        self.needs_states = bool(cfg.tacl_weight)
+        self.contrasts = self.needs_states = bool(cfg.tacl_weight)
 
     def contrast(
-        self, states: Tensor, sample: dict[str, Any], masked: Tensor, selected: Tensor
+        self, model: nn.Module, states: Any, sample: dict[str, Any], masked: Tensor, selected: Tensor
     ) -> tuple[Tensor, dict[str, Any]]:
         """TaCL's term and its log, see the base class."""
         cfg, real = self.cfg, sample["source"].ne(self.padding_idx)

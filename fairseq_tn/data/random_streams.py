@@ -13,6 +13,7 @@ class Stream(enum.IntEnum):
     MASKING = 1
     PAIRS = 2
     ORDER = 3
+    VIEWS = 4
 
 
 def generator(seed: int, epoch: int, stream: Stream, index: int = 0) -> np.random.Generator:

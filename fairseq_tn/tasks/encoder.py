@@ -11,6 +11,7 @@ from torch import nn
 from fairseq_tn.checkpoints import check_checkpoint
 from fairseq_tn.compat import unify_transformer_layers
 from fairseq_tn.errors import UserError
+from fairseq_tn.models.access import state_width
 from fairseq_tn.models.depth import mark_depth
 
 
@@ -50,6 +51,12 @@ class EncoderTask(FairseqTask):
     def target_dictionary(self) -> Dictionary:
         """The same dictionary."""
         return self.dictionary
+
+    @property
+    def model_width(self) -> int:
+        """The width of the states of the model that was built last; what a criterion's head reads."""
+        assert self._model is not None, "the model is built before the criterion"
+        return state_width(self._model)
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model and remember it for the criterion."""

@@ -8,7 +8,6 @@ from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
 from fairseq_tn.errors import UserError
-from fairseq_tn.models.access import state_width
 from fairseq_tn.tasks import encoder
 from fairseq_tn.tasks.encoder import EncoderTask
 
@@ -33,12 +32,6 @@ class FineTuningConfig(FairseqDataclass):
 
 class FineTuningTask(EncoderTask):
     """A task whose criterion has a head (see :class:`fairseq_tn.criterions.fine_tuning.FineTuningCriterion`)."""
-
-    @property
-    def model_width(self) -> int:
-        """The width of the states of the model that was built last; what the criterion's head reads."""
-        assert self._model is not None, "the model is built before the criterion"
-        return state_width(self._model)
 
     def check_positions(self, model: Any, longest: int, remedy: str) -> None:
         """Raise UserError, with ``remedy``, if sequences of ``longest`` tokens are too long for a model."""
