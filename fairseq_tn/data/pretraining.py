@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset
 
 from fairseq_tn.data.blocks import TokenBlocks, make_blocks
+from fairseq_tn.data.by_length import ByLengthDataset
 from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.masking import Masker
 from fairseq_tn.data.pairs import SentencePairs, draw_pairs
 from fairseq_tn.data.random_streams import Stream, generator
 
 
-class PretrainingDataset(FairseqDataset):
+class PretrainingDataset(ByLengthDataset):
     """Masked sequences, each a pure function of (seed, epoch, index) and the corpus.
 
     Args:
@@ -49,15 +49,12 @@ class PretrainingDataset(FairseqDataset):
         eos: int = 2,
         pad: int = 1,
     ):
-        super().__init__()
+        super().__init__(seed, epoch, train)
         self.corpus = corpus
         self.masker = masker
         self.tokens_per_sample = tokens_per_sample
         self.nsp = nsp
         self.short_seq_prob = short_seq_prob
-        self.seed = seed
-        self.epoch = epoch if train else 1
-        self.train = train
         self.bos, self.eos, self.pad = bos, eos, pad
         self.sequences: SentencePairs | TokenBlocks
         if nsp:
@@ -78,21 +75,11 @@ class PretrainingDataset(FairseqDataset):
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the pairs of an epoch; masks and order follow by themselves."""
+        drawn = self.epoch
         super().set_epoch(epoch)
-        if not self.train or epoch == self.epoch:
-            return
-        self.epoch = epoch
-        if self.nsp:
+        if self.nsp and self.epoch != drawn:
             self.sequences = self._draw_pairs()
             self.sizes = self.sequences.lengths
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """Never for training data: sizes change, and workers hold the epoch that they were started in."""
-        return not self.train
-
-    def __len__(self) -> int:
-        return len(self.sequences)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one sequence of T tokens as numpy arrays.
@@ -156,30 +143,3 @@ class PretrainingDataset(FairseqDataset):
             labels = [sample["label"] for sample in samples]
             batch["sentence_target"] = torch.tensor(labels, dtype=torch.int64)
         return batch
-
-    def num_tokens(self, index: int) -> int:
-        """Return the length of a sequence."""
-        return int(self.sizes[index])
-
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        """Return the lengths of sequences."""
-        return self.sizes[indices]
-
-    def size(self, index: int) -> int:
-        """Return the length of a sequence."""
-        return int(self.sizes[index])
-
-    def batch_by_size(self, indices: np.ndarray, *args: Any, **kwargs: Any) -> list[np.ndarray]:
-        """Make batches of all ``indices``.
-
-        Newer fairseq drops the last batch if it is no multiple of --required-batch-size-multiple (8 by default):
-        up to seven of the longest sequences, or all of a small split.
-        """
-        batches = super().batch_by_size(indices, *args, **kwargs)
-        rest = indices[sum(map(len, batches)) :]
-        return batches if len(rest) == 0 else [*batches, rest]
-
-    def ordered_indices(self) -> np.ndarray:
-        """Return the indices by length, equal lengths in an order that (seed, epoch) shuffles."""
-        shuffled = generator(self.seed, self.epoch, Stream.ORDER).permutation(len(self))
-        return shuffled[np.argsort(self.sizes[shuffled], kind="stable")]

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset, data_utils
+from fairseq.data import data_utils
 from numpy.typing import NDArray
 
+from fairseq_tn.data.by_length import ByLengthDataset
 from fairseq_tn.data.corpus import Corpus
-from fairseq_tn.data.random_streams import Stream, generator
 from fairseq_tn.data.squad_windows import METADATA, WINDOW
 from fairseq_tn.errors import UserError
 from fairseq_tn.files import read_json
@@ -173,7 +173,7 @@ def most_context(first: NDArray[np.int32], number: NDArray[np.int32]) -> NDArray
     return np.stack([begin, begin + mine.sum(axis=1)], axis=1).astype(np.int32)
 
 
-class SquadDataset(FairseqDataset):
+class SquadDataset(ByLengthDataset):
     """Windows of a split; an item is the window's number, its tokens, and where the answer starts and ends."""
 
     def __init__(self, split: SquadSplit, seed: int, bos: int, pad: int, eos: int, name: str, train: bool):
@@ -181,13 +181,13 @@ class SquadDataset(FairseqDataset):
 
         Args:
             split: the windows
-            seed: of their order
+            seed: of the order of windows of one length
             bos, pad, eos: ids of ``<s>``, ``<pad>`` and ``</s>``
             name: of the split, for the batches
-            train: whether the order is random
+            train: whether the order changes with the epoch
         """
-        super().__init__()
-        self.split, self.seed, self.train = split, seed, train
+        super().__init__(seed, train=train)
+        self.split = split
         self.bos, self.pad, self.eos = bos, pad, eos
         self.name = name
         self.sizes = split.corpus.sizes
@@ -202,28 +202,6 @@ class SquadDataset(FairseqDataset):
             "start": int(window["start"]),
             "end": int(window["end"]),
         }
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def num_tokens(self, index: int) -> int:
-        """Length of a window, for the batches."""
-        return int(self.sizes[index])
-
-    def num_tokens_vec(self, indices: NDArray[Any]) -> NDArray[Any]:
-        """Lengths of windows, for the batches."""
-        return self.sizes[indices]
-
-    def size(self, index: int) -> int:
-        """Length of a window."""
-        return int(self.sizes[index])
-
-    def ordered_indices(self) -> NDArray[np.int64]:
-        """By length, so that there is little padding; in training windows of one length are in random order."""
-        order = np.arange(len(self))
-        if self.train:
-            order = generator(self.seed, 1, Stream.ORDER).permutation(order)
-        return order[np.argsort(self.sizes[order], kind="stable")]
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """Return a batch: ``id`` (B), ``net_input.src_tokens`` (B x T, right-padded), ``net_input.src_lengths`` (B),

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset
 
+from fairseq_tn.data.by_length import ByLengthDataset
 from fairseq_tn.data.corpus import Corpus
-from fairseq_tn.data.random_streams import Stream, generator
 from fairseq_tn.data.tagging_folder import MADE_BY, TaggingFacts, tags_prefix
 from fairseq_tn.data.tags import TagSet
 from fairseq_tn.errors import UserError
@@ -31,7 +30,7 @@ class _Tags:
         return self._number + 1
 
 
-class TaggingDataset(FairseqDataset):
+class TaggingDataset(ByLengthDataset):
     """Sequences ``<s> pieces </s>`` with the tags of their tokens; a token's first piece stands for it.
 
     Args:
@@ -49,7 +48,7 @@ class TaggingDataset(FairseqDataset):
     def __init__(
         self, folder: str, split: str, facts: TaggingFacts, dictionary: Any, seed: int = 1, train: bool = True
     ):
-        super().__init__()
+        super().__init__(seed, train=train)
         if split not in facts.longest:
             raise UserError(
                 f"{folder} has no split {split!r}, only {', '.join(facts.longest)}; give its file to `{MADE_BY}`"
@@ -63,11 +62,7 @@ class TaggingDataset(FairseqDataset):
             )
         # Corpus counts </s>; <s> is added here
         self.sizes = self.pieces.sizes + 1
-        self.seed, self.train, self.epoch = seed, train, 1
         self.bos, self.eos, self.pad = dictionary.bos(), dictionary.eos(), dictionary.pad()
-
-    def __len__(self) -> int:
-        return len(self.sizes)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Return one sequence: ``tokens`` (T), ``starts`` (places of the W first pieces), ``tags`` (W)."""
@@ -106,37 +101,3 @@ class TaggingDataset(FairseqDataset):
             "ntokens": int(lengths.sum()),
             "nsentences": len(samples),
         }
-
-    def set_epoch(self, epoch: int) -> None:
-        """Training data come in another order in each epoch."""
-        super().set_epoch(epoch)
-        if self.train:
-            self.epoch = epoch
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """Not for training data: equal lengths change their order."""
-        return not self.train
-
-    def num_tokens(self, index: int) -> int:
-        """Return the length of a sequence."""
-        return int(self.sizes[index])
-
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        """Return the lengths of sequences."""
-        return self.sizes[indices]
-
-    def size(self, index: int) -> int:
-        """Return the length of a sequence."""
-        return int(self.sizes[index])
-
-    def batch_by_size(self, indices: np.ndarray, *args: Any, **kwargs: Any) -> list[np.ndarray]:
-        """Make batches of all ``indices``; newer fairseq drops a last batch of fewer than 8."""
-        batches = super().batch_by_size(indices, *args, **kwargs)
-        rest = indices[sum(map(len, batches)) :]
-        return batches if len(rest) == 0 else [*batches, rest]
-
-    def ordered_indices(self) -> np.ndarray:
-        """Return the indices by length, equal lengths in an order that (seed, epoch) shuffles."""
-        shuffled = generator(self.seed, self.epoch, Stream.ORDER).permutation(len(self))
-        return shuffled[np.argsort(self.sizes[shuffled], kind="stable")]
