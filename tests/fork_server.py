@@ -15,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 ENTRIES = {
     "fairseq-train": "fairseq_cli.train",
     "fairseq-hydra-train": "fairseq_cli.hydra_train",
+    "fairseq-preprocess": "fairseq_cli.preprocess",
     "fairseq-validate": "fairseq_cli.validate",
 }
 # what a run imports on the way: torch's optimisers and fairseq's reading of its options

@@ -12,6 +12,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from omegaconf import OmegaConf
 
 import fairseq_tn
+from fairseq_tn.data.word_boundaries import write_boundaries
 from fairseq_tn.errors import UserError
 from fairseq_tn.models.bert import TnBertConfig
 from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig, run_epochs
@@ -83,6 +84,65 @@ def test_defaults(folder):
     masker = task.dataset("train").masker
     assert (masker.mask_prob, masker.leave_unmasked_prob, masker.random_token_prob) == (0.15, 0.1, 0.1)
     assert task.dataset("train").short_seq_prob == 0.1
+
+
+@pytest.fixture
+def with_words(tmp_path):
+    """Data folders, of which the first alone has word boundaries: every line is one word."""
+    folders = [make_corpus(tmp_path / name) for name in ("first", "second")]
+    for split, seed, number in (("train", 1, 40), ("valid", 2, 8)):
+        documents = random_documents(number, seed=seed)
+        lines = ["\n".join(str(len(line)) for line in document) + "\n" for document in documents]
+        (tmp_path / f"{split}.words").write_text("\n".join(lines))
+        write_boundaries(tmp_path / f"{split}.words", folders[0] / split)
+    return folders
+
+
+def test_side_files_tell_the_words_by_default(with_words):
+    folder, plain = with_words
+    sentences = {"mask_whole_words": True, "no_nsp": True, "sample_break_mode": "eos"}
+    told, _ = setup(folder, **sentences)
+    told.load_dataset("train")
+    dataset = told.dataset("train")
+    assert all(len(dataset[n]["selected"]) == len(dataset[n]["source"]) - 2 for n in range(len(dataset)))
+    datasets = []
+    for place in with_words:
+        task, _ = setup(place, word_boundaries="vocabulary", **sentences)
+        task.load_dataset("train")
+        datasets.append(task.dataset("train"))
+    assert not any(dataset.corpus.has_word_boundaries for dataset in datasets)
+    task, _ = setup(plain, **sentences)
+    task.load_dataset("train")
+    datasets.append(task.dataset("train"))
+    for items in zip(*datasets, strict=True):
+        assert len({tuple(item["selected"].tolist()) for item in items}) == 1
+
+
+def test_side_files_without_whole_words_change_nothing(with_words):
+    items = []
+    for folder in with_words:
+        task, _ = setup(folder)
+        task.load_dataset("train")
+        items.append([item["selected"].tolist() for item in task.dataset("train")])
+    assert items[0] == items[1]
+
+
+def test_side_files_are_needed_in_all_folders_or_none(with_words):
+    both = ":".join(map(str, with_words))
+    task, _ = setup(both, mask_whole_words=True)
+    task.load_dataset("train", epoch=1)
+    with pytest.raises(
+        UserError, match=r"second/train\.words\.idx, .* is missing: .*--word-boundaries vocab"
+    ):
+        task.load_dataset("train", epoch=2)
+    task, _ = setup(both, mask_whole_words=True, word_boundaries="vocabulary")
+    task.load_dataset("train", epoch=2)
+    task, _ = setup(with_words[1], mask_whole_words=True, word_boundaries="data")
+    with pytest.raises(UserError, match=r"second/train\.words\.idx, .* is missing"):
+        task.load_dataset("train")
+    task, _ = setup(with_words[0], word_boundaries="data")
+    with pytest.raises(UserError, match=r"--word-boundaries is an option of --mask-whole-words"):
+        task.load_dataset("train")
 
 
 def test_the_train_subset_alone_changes_with_the_epoch(folder):
