@@ -61,8 +61,8 @@ class SpanSampler:
         # what is left of the document is shared out before, between and behind the anchors and the gaps
         room = tokens - sum(lengths) - (self.anchors - 1) * longest
         if room >= 0:
-            starts = np.sort(rng.integers(room + 1, size=self.anchors))
-            starts[1:] += np.cumsum(lengths[:-1]) + longest * np.arange(1, self.anchors)
+            taken = np.cumsum([0, *lengths[:-1]]) + longest * np.arange(self.anchors)
+            starts = np.sort(rng.integers(room + 1, size=self.anchors)) + taken
         else:  # fewer tokens than anchors and gaps, so that all lengths are 1
             starts = np.sort(rng.integers(tokens, size=self.anchors))
         anchors = list(zip(starts.tolist(), lengths, strict=True))
