@@ -17,6 +17,8 @@ memory, 150,000 updates. The command is printed before it runs. Called again, an
   --gpus N                 GPUs in all (default: those of this machine; 0: train on the CPU)
   --sequences-per-gpu N    most sequences that fit into a GPU's memory at once (default: 32; large: 16)
   --precision NAME         fp16 or fp32 (default: fp16; on the CPU it is fp32; for bf16 see the README)
+  --words                  mask whole words; Chinese ones are those that "fairseq-tn prepare words" has put beside the
+                           data, see the README
   --as-script              compute the loss as the authors' script does, where it differs from their paper
   --output FOLDER          checkpoints and logs (default: outputs/tacl/CRITERION-MODEL)
   --small                  two cores, some minutes: the quickstart's small model and data (outputs/quickstart),
@@ -30,8 +32,8 @@ USAGE
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 model='' data='' init='' criterion=tacl gpus='' sequences_per_gpu='' precision=fp16 output=''
-as_script=no small=no dry_run=no
-valued='model data init criterion gpus sequences-per-gpu precision output' switches='as-script small dry-run'
+words=no as_script=no small=no dry_run=no
+valued='model data init criterion gpus sequences-per-gpu precision output' switches='words as-script small dry-run'
 read_options "$@"
 
 # --- what is trained
@@ -63,7 +65,12 @@ if [[ $as_script == yes ]]; then
     decay=0
     [[ $criterion == mt ]] || method+=(--tacl-padding --teacher-dropout)
 fi
-: "${output:=outputs/tacl/$criterion-$model}"
+masking=() suffix=''
+if [[ $words == yes ]]; then
+    masking=(--mask-whole-words) suffix=-words
+    [[ $model != chinese ]] || masking+=(--word-boundaries data)
+fi
+: "${output:=outputs/tacl/$criterion-$model$suffix}"
 
 # --- the command
 
@@ -74,7 +81,7 @@ kept=0.0625,0.125,0.25,0.5,0.8,1
 command=(
     fairseq-train "$data" --user-dir "$(here fairseq_tn)"
     "${method[@]}" --arch "$architecture" --finetune-from-model "$init"
-    --tokens-per-sample "$length" "${hardware[@]}" --num-workers "$workers" --seed 1
+    --tokens-per-sample "$length" "${masking[@]}" "${hardware[@]}" --num-workers "$workers" --seed 1
     --optimizer adam --adam-betas '(0.9,0.999)' --adam-eps 1e-6 --weight-decay "$decay" --clip-norm 1
     --lr 1e-4 --lr-scheduler polynomial_decay --warmup-updates "$((updates / 10))"
     --total-num-update "$updates" --max-update "$updates"

@@ -6,9 +6,11 @@ import pytest
 import recipes
 import torch
 import yaml
-from corpus import make_corpus
+from corpus import make_corpus, random_documents
 from recipes import ROOT, option
 from training import MODEL_SIZES, flags, train_arguments
+
+from fairseq_tn.data.word_boundaries import write_boundaries
 
 RECIPE = ROOT / "examples" / "tacl"
 CONFIGS = sorted(path.stem for path in (RECIPE / "config").glob("*.yaml"))
@@ -25,7 +27,14 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def data(folder):
-    return make_corpus(folder / "data")
+    """With the files that tell words beside them, which ``--words`` reads: every line is a word."""
+    made = make_corpus(folder / "data")
+    for split, seed, number in (("train", 1, 40), ("valid", 2, 8)):
+        documents = random_documents(number, seed=seed)
+        words = "\n".join("".join(f"{len(line)}\n" for line in document) for document in documents)
+        (folder / f"{split}.words").write_text(words)
+        write_boundaries(folder / f"{split}.words", made / split)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +52,12 @@ def init(server, data, folder):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_yaml_and_command_train_two_steps_with_the_same_configuration(name, server, data, init, tmp_path):
     """On this corpus an epoch is an update, so that two epochs are two steps of an otherwise unchanged recipe."""
-    criterion, model = name.split("_")
+    criterion, model, *switches = name.split("_")
     output = tmp_path / "command"
     output.mkdir()
     files = ("--data", data, "--init", init, "--output", output)
-    words = command("--criterion", criterion, "--model", model, "--gpus", 1, *files, cwd=tmp_path)
+    options = ("--criterion", criterion, "--model", model, *(f"--{switch}" for switch in switches))
+    words = command(*options, "--gpus", 1, *files, cwd=tmp_path)
     assert "--fp16" in words
     words.remove("--fp16")
     words += flags({"cpu": True, "num_workers": 0, "max_epoch": 2, "log_interval": 1, **SIZES})
@@ -77,6 +87,7 @@ def test_yaml_and_command_train_two_steps_with_the_same_configuration(name, serv
     for run in done.values():
         assert run.code == 0, run.log[-2500:]
         assert run.checkpoint()["optimizer_history"][-1]["num_updates"] == 2
+        assert ("as the data's side files tell" in run.log) == ("words" in switches)
         assert "kept: [9375, 18750, 37500, 75000, 120000, 150000]" in run.log
     first, second = (recipes.settings(run.checkpoint()["cfg"]) for run in done.values())
     assert first == second
@@ -85,7 +96,7 @@ def test_yaml_and_command_train_two_steps_with_the_same_configuration(name, serv
 
 
 def test_every_yaml_is_tested_and_has_its_command():
-    assert CONFIGS == ["mt_base", "mt_large", "tacl_base", "tacl_large"]
+    assert CONFIGS == ["mt_base", "mt_large", "tacl_base", "tacl_chinese_words", "tacl_large"]
     for name in CONFIGS:
         config = yaml.safe_load((RECIPE / "config" / f"{name}.yaml").read_text())
         batch = config["dataset"]["batch_size"] * config["optimization"]["update_freq"][0]
@@ -95,6 +106,20 @@ def test_every_yaml_is_tested_and_has_its_command():
 def test_chinese_is_base_with_other_data():
     files = ("--data", "d", "--init", "i", "--gpus", 2, "--output", "o")
     assert command("--model", "chinese", *files) == command("--model", "base", *files)
+
+
+@pytest.mark.parametrize("criterion", ["tacl", "mt"])
+def test_words(criterion):
+    files = ("--criterion", criterion, "--data", "d", "--init", "i", "--gpus", 2)
+    for model, masking in (
+        ("large", ["--mask-whole-words"]),
+        ("chinese", ["--mask-whole-words", "--word-boundaries", "data"]),
+    ):
+        words, plain = command("--model", model, "--words", *files), command("--model", model, *files)
+        assert option(words, "--save-dir") == f"outputs/tacl/{criterion}-{model}-words"
+        place = words.index("--mask-whole-words")
+        assert words[place : place + len(masking)] == masking
+        assert len(words) == len(plain) + len(masking)
 
 
 # --- what the script computes -------------------------------------------------------------------------------------
