@@ -6,7 +6,7 @@ Such a module has a docstring, ``add_arguments(parser)`` and ``run(args)``, and 
 import argparse
 import logging
 
-from fairseq_tn.cli.evaluating import glue, pretraining, squad, tagging
+from fairseq_tn.cli.evaluating import glue, pretraining, squad, sts, tagging
 
 KINDS = {
     "glue": (glue, "the tasks of GLUE: metrics, and predictions for its server"),
@@ -16,6 +16,7 @@ KINDS = {
         "on held-out text",
     ),
     "squad": (squad, "exact match and F1 on SQuAD 1.1 or 2.0, of a fine-tuned checkpoint or of predictions"),
+    "sts": (sts, "sentence embeddings on STS-B without fine-tuning, alignment and uniformity"),
     "tagging": (
         tagging,
         "precision, recall and F1 of entities or words, of a fine-tuned checkpoint or of predictions",
