@@ -16,6 +16,7 @@ from fairseq_tn.convert.settings import (
     check_heads,
     fractions,
     options_that_differ,
+    trained_config,
     whole_numbers,
     write_activation,
     written_config,
@@ -167,14 +168,7 @@ def is_model(name: str) -> bool:
 
 def checkpoint_config(options: Mapping[str, Any], state: dict[str, Tensor], source: Path) -> TnBertConfig:
     """The configuration, all sizes written out, of a checkpoint with these model options and this state."""
-    known = {field.name for field in dataclasses.fields(TnBertConfig)} - {"_name"}
-    cfg = TnBertConfig(**{key: value for key, value in options.items() if key in known})
-    cfg._name = options["_name"]
-    resolve_sizes(cfg)
-    if "encoder.embed_positions.weight" in state:
-        # fine-tuning tasks overwrite the option
-        cfg.max_positions = len(state["encoder.embed_positions.weight"])
-    return cfg
+    return trained_config(TnBertConfig, resolve_sizes, options, state)
 
 
 def hugging_face_config(

@@ -1,6 +1,7 @@
 """Reading and writing what the ``config.json`` of all encoders has in common."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,24 @@ def options_that_differ(cfg: Any, usual: Mapping[str, Any]) -> list[str]:
         if field != "_name" and getattr(cfg, field) != value:
             options += ["--" + field.replace("_", "-"), str(getattr(cfg, field))]
     return options
+
+
+def trained_config(
+    kind: Any, resolve_sizes: Callable[[Any], None], options: Mapping[str, Any], state: Mapping[str, Any]
+) -> Any:
+    """The configuration of a model of ours that was trained, all sizes written out.
+
+    Args:
+        kind: class of the configuration
+        resolve_sizes: writes out the sizes that follow from the architecture's name
+        options: of the model, perhaps more than ``kind`` has; ``_name`` is always there
+        state: the model's tensors
+    """
+    known = {field.name for field in dataclasses.fields(kind)} - {"_name"}
+    cfg = kind(**{key: value for key, value in options.items() if key in known})
+    cfg._name = options["_name"]
+    resolve_sizes(cfg)
+    if "encoder.embed_positions.weight" in state:
+        # fine-tuning tasks overwrite the option
+        cfg.max_positions = len(state["encoder.embed_positions.weight"])
+    return cfg
