@@ -68,6 +68,14 @@ write_to() {
     )
 }
 
+# decay_linearly RATE WARMUP UPDATES: sets the array "schedule", a learning rate that rises for WARMUP of UPDATES updates
+# to RATE and then falls to 0.
+decay_linearly() {
+    schedule=(
+        --lr "$1" --lr-scheduler polynomial_decay --warmup-updates "$2" --total-num-update "$3" --max-update "$3"
+    )
+}
+
 # The optimiser of BERT's and ELECTRA's own training code: no weight decay of biases and LayerNorm parameters, which
 # have to stay apart for it under fp16, and no bias correction. Without the correction the first updates are several
 # times as large, which takes a long warm-up: the short runs of --small have it ("corrected").
@@ -96,6 +104,25 @@ show_command() {
         line+="${line:+ }$word"
     done
     printf '%s\n' "$line"
+}
+
+# add_synonyms: adds the table that "synonyms" names to the array "loss" if "method" is one with hard correction, and
+# ends if there is none, or one for another method.
+add_synonyms() {
+    if [[ $method == hc* ]]; then
+        [[ $synonyms ]] || fail "--method $method needs --synonyms FILE, made by fairseq-tn synonyms build"
+        loss+=(--synonyms "$synonyms")
+    else
+        [[ -z $synonyms ]] || fail "--method $method has no use for --synonyms; give --method hc or hc_sr"
+    fi
+}
+
+# prepare_run: shows the array "command", ends there with --dry-run, and sees that inputs and output are there.
+prepare_run() {
+    show_command "${command[@]}"
+    [[ $dry_run == no ]] || exit 0
+    need_inputs
+    mkdir -p "$output"
 }
 
 # need FILE MESSAGE...: end if FILE is missing.

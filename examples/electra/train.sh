@@ -79,31 +79,23 @@ else
     [[ $model != base || $init ]] || fail "give --init FILE, made by fairseq-tn convert from-hf"
 fi
 [[ $data ]] || fail "give --data FOLDER, made by fairseq-preprocess"
-if [[ $method == hc* ]]; then
-    [[ $synonyms ]] || fail "--method $method needs --synonyms FILE, made by fairseq-tn synonyms build"
-    loss+=(--synonyms "$synonyms")
-else
-    [[ -z $synonyms ]] || fail "--method $method has no use for --synonyms; give --method hc or hc_sr"
-fi
+add_synonyms
 : "${output:=outputs/electra/$method-$model}"
 
 # --- the command
 
 : "${sequences_per_gpu:=$([[ $model == base ]] && echo 16 || echo 128)}"
 share_out "$batch" "$gpus" "$sequences_per_gpu" "$precision"
+decay_linearly "$rate" "$warmup" "$updates"
 write_to "$output" "$interval"
 command=(
     fairseq-train "$data" --user-dir "$(here fairseq_tn)" --task bert_pretraining --no-nsp "${loss[@]}" "${size[@]}"
     ${init:+--finetune-from-model "$init"}
     --tokens-per-sample "$length" "${masking[@]}" "${hardware[@]}" --num-workers "$workers" --seed 1
-    "${optimizer[@]}" --lr "$rate" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
-    --total-num-update "$updates" --max-update "$updates" "${writing[@]}" "${further[@]}"
+    "${optimizer[@]}" "${schedule[@]}" "${writing[@]}" "${further[@]}"
 )
 
-show_command "${command[@]}"
-[[ $dry_run == no ]] || exit 0
-need_inputs
-mkdir -p "$output"
+prepare_run
 [[ $small == yes ]] || exec "${command[@]}"
 "${command[@]}"
 exec python "$(dirname "${BASH_SOURCE[0]}")/learned.py" "$data" "$output"

@@ -76,6 +76,7 @@ fi
 
 : "${sequences_per_gpu:=$([[ $model == large ]] && echo 16 || echo 32)}"
 share_out "$batch" "$gpus" "$sequences_per_gpu" "$precision"
+decay_linearly 1e-4 "$((updates / 10))" "$updates"
 write_to "$output" "$interval"
 kept=0.0625,0.125,0.25,0.5,0.8,1
 command=(
@@ -83,15 +84,10 @@ command=(
     "${method[@]}" --arch "$architecture" --finetune-from-model "$init"
     --tokens-per-sample "$length" "${masking[@]}" "${hardware[@]}" --num-workers "$workers" --seed 1
     --optimizer adam --adam-betas '(0.9,0.999)' --adam-eps 1e-6 --weight-decay "$decay" --clip-norm 1
-    --lr 1e-4 --lr-scheduler polynomial_decay --warmup-updates "$((updates / 10))"
-    --total-num-update "$updates" --max-update "$updates"
-    "${writing[@]}" --keep-checkpoints-at "$kept"
+    "${schedule[@]}" "${writing[@]}" --keep-checkpoints-at "$kept"
 )
 [[ $small == no ]] || command+=(--max-valid-steps 10)
 command+=("${further[@]}")
 
-show_command "${command[@]}"
-[[ $dry_run == no ]] || exit 0
-need_inputs
-mkdir -p "$output"
+prepare_run
 exec "${command[@]}"
