@@ -7,10 +7,11 @@ import argparse
 import logging
 from types import ModuleType
 
-from fairseq_tn.cli.preparing import glue, squad, tagging, words
+from fairseq_tn.cli.preparing import glue, nli, squad, tagging, words
 
 KINDS: dict[str, tuple[ModuleType, str]] = {
     "glue": (glue, "the tasks of GLUE, for fairseq's sentence_prediction"),
+    "nli": (nli, "premises with entailed and contradicting hypotheses, for --views nli"),
     "squad": (squad, "SQuAD 1.1 or 2.0: questions with windows of their contexts, for --task squad"),
     "tagging": (tagging, "named entities (CoNLL) and word segmentation, for --task token_tagging"),
     "words": (words, "word boundaries of pre-training text, for --mask-whole-words"),

@@ -8,13 +8,12 @@ from fairseq.tasks import register_task
 
 from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.document_spans import SAMPLINGS, SpanSampler
+from fairseq_tn.data.nli import ENDINGS
 from fairseq_tn.data.views import DocumentViews, SpanMaskedViews, TripleViews, Views, ViewsDataset
 from fairseq_tn.errors import UserError
 from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig, BertPretrainingTask
 
 VIEWS = ("simcse", "mirror-bert", "declutr", "nli")
-# the splits beside that of the premises
-HYPOTHESES = ("entailed", "contradicting")
 
 
 @dataclass
@@ -110,8 +109,8 @@ class SentenceContrastiveTask(BertPretrainingTask):
 
     def _hypotheses(self, premises: Corpus) -> tuple[Corpus, Corpus]:
         found = []
-        for name in HYPOTHESES:
-            corpus = Corpus(f"{premises.name}.{name}", self.dictionary, made_by="`fairseq-tn prepare nli`")
+        for ending in ENDINGS[1:]:
+            corpus = Corpus(premises.name + ending, self.dictionary, made_by="`fairseq-tn prepare nli`")
             if len(corpus.sizes) != len(premises.sizes):
                 raise UserError(
                     f"{corpus.name} has {len(corpus.sizes):,} lines and {premises.name} {len(premises.sizes):,}; run "
@@ -122,5 +121,11 @@ class SentenceContrastiveTask(BertPretrainingTask):
                     f"{corpus.name} or its premises have blank lines; run `fairseq-tn prepare nli` again"
                 )
             found.append(corpus)
+        longest = int(premises.sizes.max()) + 1  # its </s> counts already
+        if longest > self.cfg.tokens_per_sample:
+            raise UserError(
+                f"{premises.name} has a premise of {longest} tokens with <s> and </s>, and --tokens-per-sample is "
+                f"{self.cfg.tokens_per_sample}; raise it, or run `fairseq-tn prepare nli` again with less --max-length"
+            )
         entailed, contradicting = found
         return entailed, contradicting

@@ -207,6 +207,12 @@ def test_hypotheses_must_be_there_for_each_premise(triples):
         task.load_dataset("train")
 
 
+def test_premises_must_fit(triples):
+    folder, *_ = triples
+    with pytest.raises(UserError, match=r"premise of 5 tokens.*--tokens-per-sample"):
+        make_task(folder, **{**NLI, "tokens_per_sample": 4}).load_dataset("train")
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [

@@ -1,0 +1,162 @@
+"""Triples of natural language inference, for supervised SimCSE: read, and binarised as three aligned splits."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary, indexed_dataset
+
+from fairseq_tn.data.dictionary import UNKNOWN
+from fairseq_tn.data.encode import Encoder
+from fairseq_tn.errors import UserError
+from fairseq_tn.files import atomic_folder
+
+# premise, entailed and contradicting hypothesis, as the file of SimCSE's authors names them
+COLUMNS = ("sent0", "sent1", "hard_neg")
+# what stands behind the name of the premises' split
+ENDINGS = ("", ".entailed", ".contradicting")
+_AT_A_TIME = 2000
+
+Triple = tuple[str, str, str]
+
+
+@dataclass
+class TripleCounts:
+    """What was written of a split: ``triples``, sentences ``truncated``, ``tokens`` and how many are ``unknown``."""
+
+    triples: int = 0
+    truncated: int = 0
+    tokens: int = 0
+    unknown: int = 0
+
+
+def read_triples(path: str | Path) -> Iterator[tuple[int, Triple]]:
+    """Yield (line, triple) of a UTF-8 file.
+
+    ``.csv``: with the header ``sent0,sent1,hard_neg``, as SimCSE's authors publish theirs; ``.jsonl``: an object a
+    line with these keys; else three columns separated by tabs, without a header.
+
+    Raises:
+        UserError: the file is missing, empty or not UTF-8, or a line has not three sentences
+    """
+    path = Path(path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            rows = {".csv": _csv_rows, ".jsonl": _json_rows}.get(path.suffix, _tab_rows)(stream, path)
+            number = 0
+            for number, row in rows:
+                sentences = tuple(" ".join(text.split()) for text in row)
+                if len(sentences) != len(COLUMNS) or not all(sentences):
+                    raise UserError(
+                        f"{path}, line {number}: {sum(map(bool, sentences))} sentences where there must be a premise, "
+                        "an entailed and a contradicting hypothesis"
+                    )
+                first, second, third = sentences
+                yield number, (first, second, third)
+            if not number:
+                raise UserError(f"{path} holds no triples")
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not UTF-8; convert it, for example with iconv") from None
+
+
+def _csv_rows(stream: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.DictReader(stream)
+    if missing := [name for name in COLUMNS if name not in (reader.fieldnames or [])]:
+        raise UserError(f"{path} has no column {missing[0]!r}; its first line must be {','.join(COLUMNS)}")
+    for row in reader:
+        yield reader.line_num, [row[name] or "" for name in COLUMNS]
+
+
+def _json_rows(stream: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(stream, start=1):
+        try:
+            row = json.loads(line)
+            yield number, [str(row[name]) for name in COLUMNS]
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{path}, line {number}: not an object with the keys {', '.join(COLUMNS)} ({error})"
+            ) from None
+
+
+def _tab_rows(stream: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(stream, start=1):
+        yield number, line.rstrip("\r\n").split("\t")
+
+
+def write_folder(
+    files: Mapping[str, str],
+    encoder: Encoder,
+    output: str | Path,
+    max_length: int,
+    progress: Callable[[int], Any] = lambda triples: None,
+) -> dict[str, TripleCounts]:
+    """Write what ``--views nli`` reads: ``dict.txt`` and, of each split, three binarised files of as many lines.
+
+    Args:
+        files: split -> file of triples.
+        encoder: writes the symbols of the model's dictionary.
+        output: a new or empty folder.
+        max_length: most tokens of a sentence, ``<s>`` and ``</s>`` included.
+        progress: is told how many more triples are done.
+
+    Raises:
+        UserError: see :func:`read_triples`; the tokenizer has no dictionary or leaves nothing of a sentence, or
+            ``output`` holds something
+    """
+    output = Path(output)
+    if output.is_file() or (output.is_dir() and any(output.iterdir())):
+        raise UserError(f"--output {output} is there already; name a new folder")
+    text = encoder.dict_text()
+    if text is None:
+        raise UserError(
+            "this tokenizer has no vocabulary of its own; give the dict.txt of the model with --dict"
+        )
+    found = {}
+    with atomic_folder(output) as folder:
+        (folder / "dict.txt").write_text(text, encoding="utf-8", newline="\n")
+        dictionary = Dictionary.load(str(folder / "dict.txt"))
+        for split, path in files.items():
+            found[split] = _write_split(folder / split, path, encoder, dictionary, max_length - 2, progress)
+    return found
+
+
+def _write_split(
+    prefix: Path,
+    path: str,
+    encoder: Encoder,
+    dictionary: Dictionary,
+    room: int,
+    progress: Callable[[int], Any],
+) -> TripleCounts:
+    counts, ids, end = TripleCounts(), dictionary.indices, [dictionary.eos()]
+    names = [f"{prefix}{ending}" for ending in ENDINGS]
+    builders = [
+        indexed_dataset.make_builder(
+            indexed_dataset.data_file_path(name), impl="mmap", vocab_size=len(dictionary)
+        )
+        for name in names
+    ]
+    triples = read_triples(path)
+    while part := list(islice(triples, _AT_A_TIME)):
+        columns = zip(*(triple for _, triple in part), strict=True)
+        for builder, column in zip(builders, columns, strict=True):
+            for (number, _), symbols in zip(part, encoder.encode(list(column)), strict=True):
+                if not symbols:
+                    raise UserError(f"{path}, line {number}: the tokenizer leaves nothing of a sentence")
+                kept = symbols[:room]
+                builder.add_item(torch.IntTensor([ids[symbol] for symbol in kept] + end))
+                counts.truncated += len(kept) < len(symbols)
+                counts.tokens += len(kept)
+                counts.unknown += kept.count(UNKNOWN)
+        counts.triples += len(part)
+        progress(len(part))
+    for builder, name in zip(builders, names, strict=True):
+        builder.finalize(indexed_dataset.index_file_path(name))
+    return counts
