@@ -174,7 +174,7 @@ def _bootstrap(
 ) -> dict[str, Difference]:
     """Draw the examples with replacement, the same for all methods and seeds, and average over the seeds."""
     means: dict[str, list[np.ndarray]] = {method: [] for method in runs}
-    for weights in _resampled(runs[baseline][0].num_examples, resamples, seed):
+    for weights in resampled(runs[baseline][0].num_examples, resamples, seed):
         for method, found in runs.items():
             values = [aggregate(run.aggregate, _arrays(run), weights) for run in found]
             means[method].append(np.mean(values, axis=0))
@@ -197,7 +197,7 @@ def _arrays(run: Result) -> dict[str, np.ndarray]:
     return {name: np.asarray(values, dtype=np.float64) for name, values in run.columns.items()}
 
 
-def _resampled(examples: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+def resampled(examples: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Blocks of weights, R x N: how often each of N examples is in each of R samples of N examples."""
     generator = np.random.default_rng(seed)
     rows = max(1, min(resamples, _BLOCK // examples))

@@ -17,6 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -34,6 +35,8 @@ from fairseq_tn.synonyms.vocabularies import (
 logger = logging.getLogger(__name__)
 
 Folder = Path | zipfile.Path
+Key = TypeVar("Key")
+Entry = TypeVar("Entry")
 
 DEBIAN_FOLDER = Path("/usr/share/wordnet")
 NOT_FOUND = (
@@ -90,9 +93,9 @@ class WordNet:
         self._lemmas: dict[str, dict[str, list[str]]] = {}
         self._exceptions: dict[str, dict[str, list[str]]] = {}
         for part in _PARTS:
-            self._offsets[part] = _read(folder / f"index.{part}", _index_entry)
-            self._lemmas[part] = _read(folder / f"data.{part}", _data_entry)
-            self._exceptions[part] = _read(folder / f"{part}.exc", _exception_entry)
+            self._offsets[part] = read_entries(folder / f"index.{part}", _index_entry)
+            self._lemmas[part] = read_entries(folder / f"data.{part}", _data_entry)
+            self._exceptions[part] = read_entries(folder / f"{part}.exc", _exception_entry)
 
     def base_forms(self, word: str, part: str) -> list[str]:
         """The lemmas of a part of speech that a lower-case word may be a form of, itself first (Morphy)."""
@@ -143,15 +146,18 @@ class WordNet:
                     yield part, offset
 
 
-def _read(path: Folder, parse: Callable[[str], tuple[str, list[str]]]) -> dict[str, list[str]]:
-    """Read one database file; lines that start with a space are its licence."""
+def read_entries(path: Folder, parse: Callable[[str], tuple[Key, Entry]]) -> dict[Key, Entry]:
+    """Read one database file; lines that start with a space are its licence.
+
+    Raises UserError if the file cannot be read or ``parse`` raises ValueError or IndexError.
+    """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise UserError(f"cannot read WordNet's {path}: {error.strerror or error}") from None
     except (UnicodeDecodeError, zipfile.BadZipFile, zlib.error):
         raise UserError(f"WordNet's {path} is damaged; install WordNet again") from None
-    entries: dict[str, list[str]] = {}
+    entries: dict[Key, Entry] = {}
     for number, line in enumerate(lines, start=1):
         if line and not line.startswith(" "):
             try:

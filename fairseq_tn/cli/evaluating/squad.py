@@ -9,12 +9,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_tn.cli.arguments import add_tokenizer_argument, add_word_arguments, chosen_encoder, positive
+from fairseq_tn.cli.arguments import (
+    add_tokenizer_argument,
+    add_word_arguments,
+    chosen_encoder,
+    not_negative,
+    positive,
+)
 from fairseq_tn.cli.preparing.squad import add_window_arguments, describe, window_settings
 from fairseq_tn.errors import UserError
 
 if TYPE_CHECKING:
-    from fairseq_tn.evaluation.squad import SquadScores
+    from fairseq_tn.evaluation.squad import SquadResult, SquadScores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,14 +32,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--file", metavar="FILE", help="SQuAD JSON; with --checkpoint it needs --tokenizer (and --dict), too"
     )
+    source.add_argument(
+        "--pairs",
+        nargs=2,
+        metavar=("ORIGINAL", "TRANSFORMED"),
+        help="the two files of `fairseq-tn robustness`: compare the scores on both; otherwise as --file, with two "
+        "files each for --predictions-in and --null-odds-in",
+    )
     parser.add_argument("--split", default="valid", help="split of --data (default: %(default)s)")
     parser.add_argument(
         "--predictions-in",
+        nargs="+",
         metavar="FILE",
         help="score this JSON file, answer by question id, without a model",
     )
     parser.add_argument(
         "--null-odds-in",
+        nargs="+",
         metavar="FILE",
         help="with --predictions-in, of SQuAD 2.0: JSON file, how sure of 'no answer' by question id",
     )
@@ -50,6 +65,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=30,
         metavar="N",
         help="most tokens of an answer (default: %(default)s)",
+    )
+    pairs = parser.add_argument_group("--pairs")
+    pairs.add_argument(
+        "--resamples",
+        type=positive,
+        default=1000,
+        metavar="N",
+        help="of the paired bootstrap (default: %(default)s)",
+    )
+    pairs.add_argument(
+        "--bootstrap-seed", type=not_negative, default=1, metavar="N", help="of it (default: %(default)s)"
     )
     output = parser.add_argument_group("output")
     output.add_argument(
@@ -88,13 +114,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     outputs = ("predictions", "nbest", "null_odds")
+    files = 2 if args.pairs else 1
+    for name in ("predictions_in", "null_odds_in"):
+        if getattr(args, name) and len(getattr(args, name)) != files:
+            wanted = "two files with --pairs, of ORIGINAL and TRANSFORMED" if args.pairs else "one file"
+            raise UserError(f"--{name.replace('_', '-')} takes {wanted}, not {len(getattr(args, name))}")
+    if args.pairs:
+        for name in outputs:
+            if getattr(args, name):
+                raise UserError(
+                    f"--{name.replace('_', '-')} has no use with --pairs; evaluate each file with --file for it"
+                )
     if args.predictions_in:
         for name in ("checkpoint", "data", *outputs):
             if getattr(args, name):
                 raise UserError(
                     f"--{name.replace('_', '-')} has no use with --predictions-in, which needs --file only"
                 )
-        _score(args)
+        if args.pairs:
+            _compare(args, [_scores(args, place, path) for place, path in enumerate(args.pairs)])
+        else:
+            _score(args)
         return
     if not args.checkpoint:
         raise UserError("give --checkpoint FILE, or --file FILE and --predictions-in FILE")
@@ -105,38 +145,78 @@ def run(args: argparse.Namespace) -> None:
             raise UserError(
                 f"--{name.replace('_', '-')} {getattr(args, name)} is a folder; give the name of a file"
             )
-    _answer(args)
+    if args.pairs:
+        _compare(args, _scores_of_checkpoint(args))
+    else:
+        _answer(args)
 
 
-def _score(args: argparse.Namespace) -> None:
+def _scores(args: argparse.Namespace, place: int, file: str) -> "SquadScores":
+    """The scores of the predictions that were given for one of the files."""
     from fairseq_tn.evaluation.squad import score_predictions
 
     if args.null_odds_in and not args.version_2:
         raise UserError("--null-odds-in is of SQuAD 2.0; give --version-2, or leave it out")
     threshold = 1.0 if args.no_answer_threshold is None else args.no_answer_threshold
-    scores, missing = score_predictions(
-        args.file, args.predictions_in, args.version_2, args.null_odds_in, threshold
-    )
+    odds = args.null_odds_in[place] if args.null_odds_in else None
+    scores, missing = score_predictions(file, args.predictions_in[place], args.version_2, odds, threshold)
     if missing:
         treated = "left out of the scores" if args.version_2 else "scored 0"
         print(
-            f"warning: {len(missing):,} questions, such as {missing[0]!r}, have no prediction and are {treated}, as by "
-            "the official script",
+            f"warning: {file}: {len(missing):,} questions, such as {missing[0]!r}, have "
+            f"no prediction and are {treated}, "
+            "as by the official script",
             file=sys.stderr,
         )
-    _show(
-        args,
-        scores,
-        args.predictions_in,
-        "valid",
-        args.seed,
-        {"file": args.file, "predictions": args.predictions_in},
-    )
+    return scores
 
 
-def _answer(args: argparse.Namespace) -> None:
-    from fairseq_tn.evaluation.squad import answer_questions, nbest_entry, write_json
+def _score(args: argparse.Namespace) -> None:
+    scores = _scores(args, 0, args.file)
+    predictions = args.predictions_in[0]
+    _show(args, scores, predictions, "valid", args.seed, {"file": args.file, "predictions": predictions})
+
+
+def _scores_of_checkpoint(args: argparse.Namespace) -> list["SquadScores"]:
+    """The scores of the checkpoint on both files of ``--pairs``."""
+    found = []
+    for path in args.pairs:
+        result = _answers(argparse.Namespace(**{**vars(args), "file": path}))[0]
+        # read_squad has seen to it that every question has answers or is said to have none
+        assert result.scores is not None
+        found.append(result.scores)
+    return found
+
+
+def _compare(args: argparse.Namespace, scores: list["SquadScores"]) -> None:
+    import dataclasses
+
+    from fairseq_tn.evaluation.squad import write_json
+    from fairseq_tn.evaluation.squad_comparison import compare_pairs, pairs_text
     from fairseq_tn.files import atomic_path
+
+    original, transformed = scores
+    rows = compare_pairs(original, transformed, args.resamples, args.bootstrap_seed)
+    print(
+        f"SQuAD {'2.0' if args.version_2 else '1.1'}; in brackets 95 % of {args.resamples:,} paired resamples, "
+        f"seed {args.bootstrap_seed}\n{pairs_text(rows)}"
+    )
+    if args.json:
+        content = {
+            "original": args.pairs[0],
+            "transformed": args.pairs[1],
+            "resamples": args.resamples,
+            "seed": args.bootstrap_seed,
+            "rows": [dataclasses.asdict(row) for row in rows],
+        }
+        with atomic_path(args.json) as temporary:
+            write_json(content, temporary)
+        print(f"written: {args.json}")
+
+
+def _answers(args: argparse.Namespace) -> tuple["SquadResult", str, float]:
+    """What the checkpoint answers, the split, and the threshold of "no answer"."""
+    from fairseq_tn.evaluation.squad import answer_questions
     from fairseq_tn.progress import count_progress
 
     threshold = 0.0 if args.no_answer_threshold is None else args.no_answer_threshold
@@ -153,10 +233,17 @@ def _answer(args: argparse.Namespace) -> None:
             device="cpu" if args.cpu else None,
             progress=progress,
         )
+    # without unanswerable questions every question has an answer
+    return result, split, threshold if result.version_2 else math.inf
+
+
+def _answer(args: argparse.Namespace) -> None:
+    from fairseq_tn.evaluation.squad import nbest_entry, write_json
+    from fairseq_tn.files import atomic_path
+
+    result, split, threshold = _answers(args)
     if args.null_odds and not result.version_2:
         raise UserError("--null-odds is of SQuAD 2.0, and this is SQuAD 1.1; leave it out")
-    # without unanswerable questions every question has an answer
-    threshold = threshold if result.version_2 else math.inf
     contents = {
         "predictions": {answer.id: answer.text(threshold) for answer in result.answers},
         "nbest": {answer.id: nbest_entry(answer, result.version_2) for answer in result.answers},
