@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpus import make_corpus, write_dict, write_split
-from fairseq.data import Dictionary, iterators
+from fairseq.data import Dictionary
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 from fairseq_tn.cli import main
 from fairseq_tn.data.corpus import Corpus
@@ -113,10 +114,7 @@ def test_items_are_the_same_in_workers_in_a_later_start_and_after_pickling(tmp_p
     for index in range(len(data)):
         assert data[index]["selected"].tolist() == again[index]["selected"].tolist()
         assert data[index]["masked"].tolist() == again[index]["masked"].tolist()
-    iterator = iterators.EpochBatchIterator(
-        data, data.collater, batch_sampler=[[n] for n in range(len(data))], num_workers=2
-    )
-    for batch in iterator.next_epoch_itr(shuffle=False):
+    for batch in DataLoader(data, batch_size=1, collate_fn=data.collater, num_workers=2):
         assert batch["selected"].tolist() == data[int(batch["id"])]["selected"].tolist()
 
 
