@@ -15,6 +15,8 @@ from fairseq_tn.models.access import freeze_lm_head
 from fairseq_tn.models.depth import mark_head
 from fairseq_tn.models.pretrained import PretrainedModel
 
+_PROJECTION = "projection."
+
 
 class TokenHead(nn.Module):
     """Dropout and a projection of every token's state."""
@@ -43,11 +45,14 @@ class CriterionHead(FairseqCriterion):
     ) -> Any:
         """Load the head of a checkpoint; that of a pre-trained model holds none, and the head starts afresh.
 
+        The projection of ``sentence_contrastive`` belongs to pre-training: it is no head of another criterion.
+
         Raises:
             CheckpointMismatch: the checkpoint holds another head
         """
         own = self.state_dict()
-        if not state_dict:
+        only_trains = bool(state_dict) and all(name.startswith(_PROJECTION) for name in state_dict or ())
+        if not state_dict or (only_trains and not any(name.startswith(_PROJECTION) for name in own)):
             return super().load_state_dict(own)
         strange = sorted(
             name

@@ -1,9 +1,11 @@
 """Sentence-level contrast: losses and gradients by the equations, several workers, batches of one sentence."""
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq import utils as fairseq_utils
 from small_pretraining import (
     PAD,
     WIDTH,
@@ -366,6 +368,26 @@ def test_the_projection_starts_afresh_and_goes_on_from_a_checkpoint():
     assert torch.equal(other.projection.dense.weight, criterion.projection.dense.weight)
     with pytest.raises(CheckpointMismatch, match="head"):
         other.load_state_dict({"head.out_proj.weight": torch.zeros(2, WIDTH)})
+
+
+def test_fine_tuning_starts_from_a_checkpoint_with_a_projection():
+    kept = set_up(CASES[0])[0].state_dict()
+    squad = make_criterion("span_extraction", contrastive_task("simcse", False))
+    before = squad.head.out_proj.weight.clone()
+    squad.load_state_dict(kept)
+    assert torch.equal(squad.head.out_proj.weight, before)
+    with pytest.raises(CheckpointMismatch, match="head"):
+        squad.load_state_dict({**kept, "head.other": torch.zeros(2)})
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[5], CASES[6]], ids=case_id)
+def test_a_training_step_of_one_worker_reads_no_value(case, monkeypatch):
+    """On torch's ``meta`` device tensors have none; on a GPU reading one would wait for the device."""
+    monkeypatch.setattr(torch, "autocast", lambda *args, **kwargs: contextlib.nullcontext())
+    criterion, model, batch = set_up(case)
+    batch = fairseq_utils.apply_to_sample(lambda tensor: tensor.to("meta"), batch)
+    loss, _, log = criterion.to("meta")(model.to("meta"), batch)
+    assert loss.device.type == log["contrastive_loss"].device.type == "meta"
 
 
 @pytest.mark.parametrize(
