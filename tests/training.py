@@ -127,7 +127,7 @@ class ForkServer:
         """End the server."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=300)
 
 
 @contextmanager
