@@ -163,7 +163,7 @@ class Planner:
         self, plan: Plan, row: Row, start: Start, step: Step | None, tasks: Sequence[Task], curve: bool
     ) -> None:
         for task in tasks:
-            if task.language != ("zh" if row.text == "zh" else "en"):
+            if task.language != _language(row):
                 continue
             files = task.find(self.inputs.data)
             if files is None:
@@ -250,7 +250,8 @@ class Planner:
         Raises:
             UserError: it needs word vectors, and there are none
         """
-        output = self.store.folder / "synonyms" / f"{row.text}-{row.synonyms}.txt"
+        name = f"{_language(row) if self.options.small else row.text}-{row.synonyms}"
+        output = self.store.folder / "synonyms" / f"{name}.txt"
         command = ("fairseq-tn", "synonyms", "build", "--source", str(row.synonyms))
         inputs: tuple[Path, ...] = ()
         if row.synonyms == "vectors":
@@ -265,7 +266,7 @@ class Planner:
         command += ("--vocab", str(start.data / "dict.txt"), "--output", str(output))
         if not self.options.small:
             inputs += (start.data / "dict.txt",)
-        return self._step(f"synonyms/{row.text}-{row.synonyms}", command, (output,), inputs, start.after)
+        return self._step(f"synonyms/{name}", command, (output,), inputs, start.after)
 
     # --- where rows start
 
@@ -319,19 +320,21 @@ class Planner:
 
     def _small_warm_start(self, row: Row, start: Start) -> Start:
         """Start of the small rows: a masked-LM head that has learned as long as the rows train afterwards."""
-        language = "zh" if row.text == "zh" else "en"
+        language = _language(row)
         folder = self.store.folder / "start" / language
-        config = pretraining_config(
-            ROWS["bert-base-chinese-mt" if language == "zh" else "bert-base-mt"],
-            data=start.data,
-            save_dir=folder,
-            hardware=self.options.hardware,
-            start=start.model,
-            small=True,
-            updates=self.options.updates,
-        )
-        config.task.keep_checkpoints_at = []
-        step = self._training(f"start/{language}", folder, config, start.after, ())
+        step = self._steps.get(f"start/{language}")
+        if step is None:
+            config = pretraining_config(
+                ROWS["bert-base-chinese-mt" if language == "zh" else "bert-base-mt"],
+                data=start.data,
+                save_dir=folder,
+                hardware=self.options.hardware,
+                start=start.model,
+                small=True,
+                updates=self.options.updates,
+            )
+            config.task.keep_checkpoints_at = []
+            step = self._training(f"start/{language}", folder, config, start.after, ())
         model = folder / "checkpoint_last.pt"
         return Start(start.data, model, start.tokenizer, start.dictionary, (*start.after, step))
 
@@ -471,6 +474,11 @@ class Planner:
         if name not in self._steps:
             self._steps[name] = Step(name, tuple(command), *arguments, **options)
         return self._steps[name]
+
+
+def _language(row: Row) -> str:
+    """Of the row's text, whichever text it is."""
+    return "zh" if row.text == "zh" else "en"
 
 
 def _digest(*paths: Path) -> str:

@@ -1,5 +1,7 @@
 """A row's YAML as the run reads it: its defaults merged, made small, with the paths and the hardware of this run."""
 
+import copy
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -39,11 +41,18 @@ class Hardware:
 
 def load_config(path: Path) -> DictConfig:
     """A YAML file merged with those that its defaults name, as Hydra does it; they hold different keys."""
-    config = OmegaConf.load(path)
-    assert isinstance(config, DictConfig)
+    config = copy.deepcopy(_loaded(path))
     for name in config.pop("defaults", []):
         if name != "_self_":
             config = OmegaConf.merge(load_config(path.with_name(f"{name}.yaml")), config)  # type: ignore[assignment]
+    return config
+
+
+@functools.cache
+def _loaded(path: Path) -> DictConfig:
+    """Many rows share a file, and reading YAML is slow."""
+    config = OmegaConf.load(path)
+    assert isinstance(config, DictConfig)
     return config
 
 
@@ -77,7 +86,7 @@ def pretraining_config(
     """
     config = load_config(row.config)
     if small:
-        config = _merge(config, OmegaConf.load(SMALL)[row.family])
+        config = _merge(config, _loaded(SMALL)[row.family])
     paths: dict[str, Any] = {
         "common": {"user_dir": str(ROOT / "fairseq_tn"), "log_file": "${checkpoint.save_dir}/train.log"},
         "task": {"data": str(data)},
@@ -86,7 +95,7 @@ def pretraining_config(
     if start is not None:
         paths["checkpoint"]["finetune_from_model"] = str(start)
     elif "finetune_from_model" in config.checkpoint:
-        del config.checkpoint.finetune_from_model  # --small trains ELECTRA from scratch
+        del config.checkpoint["finetune_from_model"]  # --small trains ELECTRA from scratch
     if synonyms is not None:
         paths["criterion"] = {"synonyms": str(synonyms)}
     config = _merge(config, paths)
