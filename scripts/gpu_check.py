@@ -31,7 +31,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench import PAIRS, PRECISIONS, Contestant, accelerator, configuration, fairseq_contestant, plain
+from bench import accelerator, plain
+from contestants import PRECISIONS, Contestant, configuration, fairseq_contestant
+from pretraining_steps import PAIRS
 from synthetic import write_checkpoint, write_corpus, write_synonyms
 
 import fairseq_tn
@@ -198,8 +200,7 @@ def step_costs(args: argparse.Namespace, folder: Path, criterion: str, precision
     peak = run.peak_bytes(batches[0])
     speeds = []
     for batch in batches[2:]:
-        parts = run.step(batch)
-        tokens = int(run.dataset.sizes[batch].sum())
+        tokens, parts = run.step(batch)
         speeds.append(tokens / (sum(parts.values()) - parts["data"]))
     return {"waits": waits, "peak_bytes": peak, "tokens_per_second": statistics.median(speeds)}
 

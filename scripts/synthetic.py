@@ -1,9 +1,11 @@
-"""Synthetic data for scripts that measure: a binarised corpus, a synonym table and a starting checkpoint.
+"""Synthetic data for scripts that measure: a binarised corpus, a synonym table, a starting checkpoint, examples of
+GLUE and of SQuAD.
 
 Text of real words would need a download; what is measured depends on the number of tokens, on how often each
 occurs and on the size of the vocabulary only.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,11 @@ from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_tn.convert import bert
 from fairseq_tn.convert.from_hf import fairseq_checkpoint, new_model, task_dictionary
+from fairseq_tn.data.encode import Encoder
+from fairseq_tn.data.encoders import WORDS, EncoderOptions, load_encoder
+from fairseq_tn.data.glue import TASKS, GlueExample, GlueSplit
+from fairseq_tn.data.sentence_prediction import write_folder
+from fairseq_tn.data.squad_windows import WindowSettings, prepare_squad
 from fairseq_tn.models.bert import TnBertConfig, resolve_sizes
 from fairseq_tn.synonyms import SynonymTable
 
@@ -42,7 +49,7 @@ def write_corpus(folder: Path, vocabulary: int, tokens: dict[str, int], seed: in
     """
     folder.mkdir(parents=True, exist_ok=True)
     words = vocabulary - NUM_SPECIAL
-    (folder / "dict.txt").write_text("".join(f"w{rank} 1\n" for rank in range(words)), encoding="utf-8")
+    _write_dict(folder, vocabulary)
     dictionary = task_dictionary(folder / "dict.txt")
     first = dictionary.index("w0")
     rng = np.random.default_rng(seed)
@@ -65,6 +72,67 @@ def write_corpus(folder: Path, vocabulary: int, tokens: dict[str, int], seed: in
             sentences_left -= 1
         builder.finalize(str(folder / f"{split}.idx"))
     return dictionary
+
+
+def _write_dict(folder: Path, vocabulary: int) -> Path:
+    path = folder / "dict.txt"
+    path.write_text("".join(f"w{rank} 1\n" for rank in range(vocabulary - NUM_SPECIAL)), encoding="utf-8")
+    return path
+
+
+class _Texts:
+    """Texts of random words, and the encoder that reads them."""
+
+    def __init__(self, folder: Path, vocabulary: int, seed: int):
+        folder.mkdir(parents=True, exist_ok=True)
+        options = EncoderOptions(dictionary=str(_write_dict(folder, vocabulary)))
+        self.encoder: Encoder = load_encoder(WORDS, options)
+        self.rng = np.random.default_rng(seed)
+        self._probabilities = zipf(vocabulary - NUM_SPECIAL)
+
+    def words(self, median: float, spread: float) -> list[str]:
+        """A log-normal number of words; ``spread`` is the deviation of the number's logarithm."""
+        number = max(2, round(median * np.exp(spread * self.rng.standard_normal())))
+        ranks = self.rng.choice(len(self._probabilities), size=number, p=self._probabilities)
+        return [f"w{rank}" for rank in ranks]
+
+
+def write_glue(folder: Path, vocabulary: int, rows: int, max_length: int, seed: int = 1) -> Path:
+    """Make a data folder of ``rows`` labelled pairs of sentences, of 20 and 10 words at the median; returns it."""
+    texts, task = _Texts(folder, vocabulary, seed), TASKS["RTE"]
+    examples = []
+    for row in range(rows):
+        pair = tuple(" ".join(texts.words(median, 0.5)) for median in (20, 10))
+        examples.append(GlueExample(str(row), pair, task.labels[texts.rng.integers(2)]))
+    splits = {"train": GlueSplit("synthetic", examples)}
+    return write_folder(task, splits, texts.encoder, folder / "data", max_length).folder
+
+
+def write_squad(
+    folder: Path, vocabulary: int, questions: int, settings: WindowSettings, seed: int = 1
+) -> Path:
+    """Make a data folder of so many ``questions``, five on a context; returns it.
+
+    Contexts have 130 words at the median, questions 12: about what WordPiece makes of SQuAD's.
+    """
+    texts = _Texts(folder, vocabulary, seed)
+    paragraphs = []
+    for number in range(0, questions, 5):
+        context = texts.words(130, 0.4)
+        asked = []
+        for question in range(number, number + 5):
+            first = int(texts.rng.integers(len(context)))
+            answer = {
+                "text": " ".join(context[first : first + 3]),
+                "answer_start": len(" ".join([*context[:first], ""])),
+            }
+            text = " ".join(texts.words(12, 0.3))
+            asked.append({"id": str(question), "question": text, "answers": [answer]})
+        paragraphs.append({"context": " ".join(context), "qas": asked})
+    file = folder / "train.json"
+    file.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}), encoding="utf-8")
+    prepare_squad({"train": file}, texts.encoder, folder / "data", settings, version_2=False)
+    return folder / "data"
 
 
 def write_synonyms(path: Path, dictionary: Dictionary, pairs: int, seed: int = 1) -> SynonymTable:

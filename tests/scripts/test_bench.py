@@ -79,6 +79,31 @@ def test_bench_counts_the_work_of_each_contestant(measured):
         assert result["peak_bytes"] is None or result["peak_bytes"] > 4 * 4 * result["parameters"]
 
 
+def test_bench_measures_fine_tuning_beside_the_scripts_of_transformers(tmp_path):
+    path = tmp_path / "bench.json"
+    only = ("--only", "hf-squad,squad,hf-glue,glue")
+    done = script("bench.py", "--rounds", "2", "--length", "96", *only, "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    report = json.loads(path.read_text(encoding="utf-8"))
+    results = report["contestants"]
+    assert list(results) == ["glue", "hf-glue", "squad", "hf-squad"]
+    width, length, sequences = 32, 96, 4
+    head = {"glue": (width + 2) * width, "squad": 2 * width * length}  # pooler and classes; start and end
+    for name in ("glue", "squad"):
+        ours, theirs = results[name], results[f"hf-{name}"]
+        # the same examples, without counting what fills them up
+        assert ours["tokens"] == theirs["tokens"]
+        assert all(0 < tokens <= sequences * length for tokens in ours["tokens"])
+        for result in (ours, theirs):
+            assert result["tokens_per_second"] == pytest.approx(sum(result["tokens"]) / 2 / result["seconds"])
+        # theirs is padded to the end, and the model is the same
+        encoder = 2 * sequences * length * (12 * width**2 + 2 * length * width)
+        assert theirs["flops"] == 3 * (encoder + 2 * sequences * head[name])
+        assert ours["flops"] < 1.001 * theirs["flops"]  # the pooler runs along for SQuAD
+    assert results["glue"]["flops"] < 0.8 * results["hf-glue"]["flops"]
+    assert [target["limit"] for target in report["targets"]] == [1.0, 1.0]
+
+
 def test_bench_refuses_what_it_cannot_measure(capsys):
     with pytest.raises(SystemExit):
         parse(["--only", "mlm,gpt"])
