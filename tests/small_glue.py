@@ -90,4 +90,11 @@ def write_task(folder: Path, task: str, train: int = 12, dev: int = 7, test: int
             test_row.format(a=a, b=b, n=100 + n) for n, (a, b, _) in enumerate(rows(task, test, 20 + i))
         ]
         (folder / name).write_text("".join(f"{line}\n" for line in lines))
+    if task == "MNLI" and test:
+        _, _, test_header, test_row = FORMS["RTE"]
+        lines = [
+            test_header,
+            *(test_row.format(a=a, b=b, n=100 + n) for n, (a, b, _) in enumerate(rows(task, test, 22))),
+        ]
+        (folder / "diagnostic.tsv").write_text("".join(f"{line}\n" for line in lines))
     return folder

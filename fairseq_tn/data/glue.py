@@ -29,7 +29,8 @@ class GlueTask:
         label: column of the label or score.
         labels: the classes in their order; none: a score.
         metrics: what is reported, the main one first.
-        files: split -> file. MNLI has two development and test sets, the mismatched ones are ``valid1`` and ``test1``.
+        files: split -> file. MNLI has two development and test sets, the mismatched ones are ``valid1`` and ``test1``,
+            and ``test2`` is GLUE's diagnostic set (AX).
         submissions: split -> file that GLUE's server wants.
         columns: of files without a header.
         skips: whether lines with the wrong number of columns are left out, as everybody has to with QQP.
@@ -47,7 +48,7 @@ class GlueTask:
     @property
     def submissions(self) -> dict[str, str]:
         if "test1" in self.files:
-            return {"test": f"{self.name}-m.tsv", "test1": f"{self.name}-mm.tsv"}
+            return {"test": f"{self.name}-m.tsv", "test1": f"{self.name}-mm.tsv", "test2": "AX.tsv"}
         return {"test": f"{self.name}.tsv"}
 
 
@@ -80,6 +81,7 @@ TASKS = {
                 "valid1": "dev_mismatched.tsv",
                 "test": "test_matched.tsv",
                 "test1": "test_mismatched.tsv",
+                "test2": "diagnostic.tsv",
             },
         ),
         GlueTask("QNLI", ("question", "sentence"), labels=_ENTAILMENT),

@@ -23,7 +23,7 @@ def test_every_task(name, tmp_path):
         assert [e.texts for e in found.examples] == [row[: len(task.texts)] for row in wanted]
         assert [e.label for e in found.examples] == [row[2] for row in wanted]
         assert (found.labelled, found.skipped) == (True, 0)
-    tests = {"test": 20, "test1": 21} if name == "MNLI" else {"test": 20}
+    tests = {"test": 20, "test1": 21, "test2": 22} if name == "MNLI" else {"test": 20}
     assert splits.keys() == expected.keys() | tests.keys()
     for split, shift in tests.items():
         found = splits[split]

@@ -153,15 +153,19 @@ def test_scores_of_stsb_are_from_0_to_5(trained, prepared, tmp_path):
     assert all(0 <= float(line.split("\t")[1]) <= 5 for line in lines)
 
 
-def test_mnli_has_two_of_everything(trained, prepared, folder, tmp_path):
+def test_mnli_has_two_of_everything_and_the_diagnostic_set(trained, prepared, folder, tmp_path):
     checkpoint, data = folder / "mnli.pt", prepared("MNLI")
     assert evaluate("MNLI", data, checkpoint, "--json", tmp_path / "r.json") == 0
     assert set(read_result(tmp_path / "r.json").metrics) == {"accuracy", "accuracy_mismatched"}
     assert evaluate("MNLI", data, checkpoint, "--split", "test", "--predictions", tmp_path / "out") == 0
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["MNLI-m.tsv", "MNLI-mm.tsv"]
-    first, second = ((tmp_path / "out" / f"MNLI-{kind}.tsv").read_text() for kind in ("m", "mm"))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "AX.tsv",
+        "MNLI-m.tsv",
+        "MNLI-mm.tsv",
+    ]
+    first, *others = ((tmp_path / "out" / f"{name}.tsv").read_text() for name in ("MNLI-m", "MNLI-mm", "AX"))
     assert {line.split("\t")[1] for line in first.splitlines()[1:]} <= set(TASKS["MNLI"].labels)
-    assert first.count("\n") == second.count("\n") == 6
+    assert [text.count("\n") for text in (first, *others)] == [6, 6, 6]
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------

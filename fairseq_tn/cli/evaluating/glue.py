@@ -22,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--split",
         choices=("valid", "test"),
         default="valid",
-        help="of MNLI it stands for the matched and the mismatched set (default: %(default)s)",
+        help="of MNLI it stands for the matched and the mismatched set, and of its test for the diagnostic set too "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--predictions",
@@ -66,8 +67,8 @@ def run(args: argparse.Namespace) -> None:
     model = GlueModel(args.checkpoint, args.data, "cpu" if args.cpu else None)
     labelled = model.prepared_split(args.split).labelled
     _check_wishes(args, labelled)
-    # of MNLI there is a mismatched set beside the matched one
-    splits = [split for split in (args.split, f"{args.split}1") if split in prepared.splits]
+    # of MNLI there is a mismatched set beside the matched one, and perhaps the diagnostic set
+    splits = [split for split in (args.split, f"{args.split}1", f"{args.split}2") if split in prepared.splits]
     with count_progress(sum(prepared.splits[s].rows for s in splits), "predict", "rows") as progress:
         predictions = [model.predict(split, args.batch_size, progress) for split in splits]
     metrics: dict[str, float] = {}
@@ -94,7 +95,7 @@ def _check_wishes(args: argparse.Namespace, labelled: bool) -> None:
             "FOLDER for GLUE's server" + (" and leave --json out" if args.json else "") + ", or --split valid"
         )
     if args.predictions and args.predictions.endswith(".tsv") and args.task == "MNLI":
-        raise UserError("MNLI has two files of predictions: give --predictions a folder")
+        raise UserError("MNLI has several files of predictions: give --predictions a folder")
 
 
 def _write_predictions(
