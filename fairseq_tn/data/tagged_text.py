@@ -24,6 +24,8 @@ _PLACED = re.compile(r"(\D\D+|.)(\d+)", re.DOTALL)
 _TAG = re.compile(r"O|[A-Z]-\S+")
 _HALVES = re.compile("[\ud800-\udfff]")
 _LOOKED_AT = 1000
+# share of the lines; the reader tells where the others are
+_MOST = 0.9
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,13 @@ def detect_format(path: str | Path) -> TextFormat:
     lines, _ = read_lines(path)
     rows = [_fields(line) for line in lines[: 100 * _LOOKED_AT] if not _is_blank(line)]
     rows = [row for row in rows if row[0] != _DOCUMENT][:_LOOKED_AT]
-    tags = {row[-1] for row in rows}
-    columns = bool(rows) and len({len(row) for row in rows}) == 1 and len(rows[0]) > 1
-    if columns and (all(map(_TAG.fullmatch, tags)) or tags <= {*SEGMENTATION_TAGS}):
-        return TextFormat(CONLL, has_places(lines))
+    widths = Counter(len(row) for row in rows if len(row) > 1)
+    if widths:
+        ((width, _),) = widths.most_common(1)
+        tags = [row[-1] for row in rows if len(row) == width]
+        tagged = max(sum(map(bool, map(_TAG.fullmatch, tags))), sum(tag in SEGMENTATION_TAGS for tag in tags))
+        if tagged > _MOST * len(rows):
+            return TextFormat(CONLL, has_places(lines))
     if not any(_TAG.fullmatch(row[-1]) for row in rows):
         return TextFormat(SEGMENTATION)
     raise UserError(

@@ -144,6 +144,17 @@ def test_neither_columns_nor_words(tmp_path):
         detect_format(write(tmp_path, "a O\nb c O\n"))
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("b c O", "line 20: 3 columns, where the lines before have 2"), ("b", "line 20: only one column")],
+)
+def test_a_ragged_line_among_many_is_named(line, message, tmp_path):
+    path = write(tmp_path, "a O\n" * 19 + line + "\n")
+    assert detect_format(path) == CONLL
+    with pytest.raises(UserError, match=message):
+        read_tagged(path, CONLL)
+
+
 def test_a_wrong_tag_is_named_with_its_line(tmp_path):
     text = read_tagged(write(tmp_path, "a O\n\nb O\nc PER\n"), CONLL)
     with pytest.raises(UserError, match="line 4: the tag 'PER' has no prefix"):
