@@ -352,7 +352,8 @@ class PretrainedModel(BaseFairseqModel):
         ):
             raise CheckpointMismatch(
                 f"dict.txt of the data is not the vocabulary of the checkpoint ({rows[1]} and {rows[0]} symbols); "
-                "binarise the data with `fairseq-preprocess --srcdict` and the dict.txt beside the checkpoint"
+                "make the data with the dict.txt beside the checkpoint (`fairseq-preprocess --srcdict`, or "
+                "`fairseq-tn prepare --dict`)"
             )
 
 
