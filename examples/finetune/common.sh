@@ -14,6 +14,9 @@ find_model() {
         checkpoint=$checkpoint/model.pt
     fi
     beside=$(dirname "$checkpoint")
+    if [[ -e $beside/config.json ]]; then
+        fail "$checkpoint is a file of a Hugging Face folder: give --checkpoint the folder $beside"
+    fi
     : "${tokenizer:=$beside/hf}" "${method:=$(basename "$(realpath "$beside")")}"
     if [[ $tokenizer == "$beside/hf" ]]; then
         need "$tokenizer" "give --tokenizer, what the model's text was encoded with"

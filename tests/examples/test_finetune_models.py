@@ -68,6 +68,12 @@ def test_another_folder_of_the_same_name_is_not_taken_for_it(original, tmp_path)
     assert "/elsewhere/small-bert" in done.stderr
 
 
+def test_a_file_of_a_hugging_face_folder(original, tmp_path):
+    done = run("glue", original / "model.safetensors", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"give --checkpoint the folder {original}" in done.stderr
+
+
 def test_a_folder_without_a_model(original, tmp_path):
     (tmp_path / "empty").mkdir()
     done = run("glue", tmp_path / "empty", tmp_path)

@@ -1,5 +1,6 @@
 """The recipe of SQuAD: its script's commands prepare, train and evaluate, with the checkpoint's own sizes."""
 
+import os
 import shlex
 import subprocess
 
@@ -15,10 +16,8 @@ from fairseq_tn.evaluation.results import read_result
 SCRIPT = ROOT / "examples" / "finetune" / "squad" / "train.sh"
 
 
-def script(*arguments, cwd=ROOT) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [SCRIPT, *map(str, arguments)], cwd=cwd, env=COMMANDS, capture_output=True, text=True
-    )
+def script(*arguments, cwd=ROOT, env=COMMANDS) -> subprocess.CompletedProcess:
+    return subprocess.run([SCRIPT, *map(str, arguments)], cwd=cwd, env=env, capture_output=True, text=True)
 
 
 def commands(*arguments, cwd) -> list[list[str]]:
@@ -115,6 +114,26 @@ def test_published_settings(model, version, expected, checkpoints, given, tmp_pa
     assert int(option(train, "--batch-size")) * int(option(train, "--update-freq")) == batch
     assert ("--version-2" in prepare) == (version == "2.0")
     assert {"--no-bias-correction", "--decay-matrices-only", "--fp16"} <= set(train)
+
+
+def test_a_run_of_other_settings_does_not_go_on(checkpoints, given, tmp_path):
+    arguments = [*given["1.1"], "--checkpoint", checkpoints["bert"], "--gpus", 0, "--small"]
+    _, train, _ = commands(*arguments, cwd=tmp_path)
+    run = tmp_path / option(train, "--save-dir")
+    # training that is interrupted at once
+    interrupted = tmp_path / "commands" / "fairseq-train"
+    interrupted.parent.mkdir()
+    interrupted.write_text("#!/bin/sh\nexit 3\n")
+    interrupted.chmod(0o755)
+    path = os.pathsep.join([str(interrupted.parent), COMMANDS["PATH"]])
+    done = script(*arguments, cwd=tmp_path, env={**COMMANDS, "PATH": path})
+    assert done.returncode == 3, done.stderr
+    assert (run / "settings.txt").is_file()
+    for again, code in (((), 0), (("--gpus", 1), 0), (("--lr", "1e-4"), 2), (("--stride", 32), 2)):
+        done = script(*arguments, *again, "--dry-run", cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert ("holds a run of other settings" in done.stderr) == (code == 2)
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

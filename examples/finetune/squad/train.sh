@@ -8,7 +8,7 @@ usage: examples/finetune/squad/train.sh --version 1.1|2.0 --checkpoint PATH --tr
                                         [-- OPTION...]
 
 Prepares the official files, fine-tunes, and evaluates the last checkpoint on the development set. The commands are printed
-before they run. Called again, an interrupted run goes on.
+before they run. Called again, an interrupted run goes on; one of other settings is never taken for it.
 
   --version NAME       1.1 (every question has an answer) or 2.0
   --checkpoint PATH    a checkpoint of pre-training, a folder of Hugging Face (which is converted into OUTPUT/models,
@@ -25,6 +25,7 @@ before they run. Called again, an interrupted run goes on.
   --lr RATE            another learning rate
   --epochs N           another number of epochs
   --max-length N       tokens of a window
+  --stride N           tokens from the beginning of a window to that of the next (default: 128; --small: 64)
   --gpus N             GPUs in all (default: those of this machine; 0: train on the CPU)
   --windows-per-gpu N  most windows that fit into a GPU's memory at once (default: 32)
   --precision NAME     fp16 or fp32 (default: fp16; on the CPU it is fp32)
@@ -43,9 +44,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../common.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../common.sh"
 
 version='' checkpoint='' train='' valid='' tokenizer='' dict='' seed=1 method='' recipe='' lr='' epochs='' max_length=''
-gpus='' windows_per_gpu=32 precision=fp16 output=outputs/squad small=no dry_run=no
-valued='version checkpoint train valid tokenizer dict seed method recipe lr epochs max-length gpus windows-per-gpu precision'
-valued+=' output' switches='small dry-run'
+stride='' gpus='' windows_per_gpu=32 precision=fp16 output=outputs/squad small=no dry_run=no
+valued='version checkpoint train valid tokenizer dict seed method recipe lr epochs max-length stride gpus'
+valued+=' windows-per-gpu precision output' switches='small dry-run'
 read_options "$@"
 
 # --- what is trained
@@ -63,7 +64,7 @@ done
 [[ $seed =~ ^[0-9]+$ ]] || fail "--seed $seed: give a number"
 find_model
 : "${recipe:=$([[ $arch == tn_electra* ]] && echo electra || echo bert)}"
-stride=128 batch=32 query=64
+batch=32 query=64
 # shellcheck disable=SC2154 # both are in common.sh
 if [[ $small == yes ]]; then optimizer=("${corrected[@]}"); fi
 case $recipe in
@@ -91,9 +92,10 @@ case $recipe in
 esac
 [[ $epochs =~ ^[1-9][0-9]*$ ]] || fail "--epochs $epochs: give a number, 1 or more"
 if [[ $small == yes ]]; then
-    : "${max_length:=160}"
-    stride=64 batch=16 query=40
+    : "${max_length:=160}" "${stride:=64}"
+    batch=16 query=40
 fi
+: "${stride:=128}"
 
 # --- the commands
 
@@ -105,6 +107,13 @@ prepare=(
     --tokenizer "$tokenizer" ${dict:+--dict "$dict"}
     --max-length "$max_length" --stride "$stride" --max-query-length "$query" --output "$prepared"
 )
+# what an interrupted run must have been started with; the hardware may change
+settings=$(
+    show_command "${prepare[@]}" "${model[@]}" "$checkpoint" "${optimizer[@]}" "$lr" "$epochs" "$batch" "${further[@]}"
+)
+if [[ -e $run/settings.txt && $(<"$run/settings.txt") != "$settings" ]]; then
+    fail "$run holds a run of other settings: remove it, or give another --method, --seed or --output"
+fi
 show_command "${prepare[@]}"
 windows=0
 if [[ $dry_run == no ]]; then
@@ -135,5 +144,6 @@ show_command "${command[@]}"
 show_command "${evaluate[@]}"
 [[ $dry_run == no ]] || exit 0
 mkdir -p "$run"
+printf '%s\n' "$settings" >"$run/settings.txt"
 "${command[@]}"
 "${evaluate[@]}"

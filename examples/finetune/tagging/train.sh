@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Fine-tune a pre-trained checkpoint on tagged text and evaluate it; see usage below.
+# shellcheck disable=SC2128,SC2178 # examples/common.sh has an array "loss" for pre-training
 set -euo pipefail
 
 usage() {
