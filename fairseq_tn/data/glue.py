@@ -163,9 +163,10 @@ def read_split(task: GlueTask, path: str | Path, must_be_labelled: bool = True) 
     if must_be_labelled and task.label not in header:
         missing.append(task.label)
     if missing:
+        # the header may be anything, lone carriage returns included
+        there = ", ".join(header).encode("unicode_escape").decode() or "nothing"
         raise UserError(
-            f"{path} has no column {missing[0]!r} (but {', '.join(header) or 'nothing'}); give the official file of "
-            f"{task.name}"
+            f"{path} has no column {missing[0]!r} (but {there}); give the official file of {task.name}"
         )
     texts = [header.index(name) for name in task.texts]
     label = header.index(task.label) if task.label in header else None

@@ -99,6 +99,7 @@ def test_bad_lines_are_named(task, line, named, tmp_path):
         (b"text\tlabel\na\t1\n", "no column 'sentence'"),
         (b"index\tsentence\n0\ta\n", "no column 'label'"),
         (b"sentence\tlabel\na\t1\n\xff\t1\n", "line 3: not UTF-8"),
+        (b"sentence\tlabel\ra\t1\r", r"but sentence, label\\ra"),
     ],
 )
 def test_other_files(content, named, tmp_path):
@@ -107,6 +108,7 @@ def test_other_files(content, named, tmp_path):
     with pytest.raises(UserError, match=named) as caught:
         read_task(TASKS["SST-2"], tmp_path)
     assert "dev.tsv" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 # --- MRPC as its authors distribute it -----------------------------------------------------------------------------
