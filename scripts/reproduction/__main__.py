@@ -183,7 +183,8 @@ def _run(args: argparse.Namespace, overrides: list[str]) -> int:
     options = Options(
         hardware, args.small, args.seeds, args.updates, args.fine_tuning_updates, tuple(overrides)
     )
-    plan = Planner(store, Inputs(**given), options).plan(rows, tasks, args.all, curve)
+    planner = Planner(store, Inputs(**given), options)
+    plan = planner.plan(rows, tasks, args.all, curve)
     if here.rank == 0:
         for name, reason in plan.skipped.items():
             print(f"skipped: {name}: {reason}")
@@ -208,10 +209,14 @@ def _run(args: argparse.Namespace, overrides: list[str]) -> int:
             for path in results.curve(plan, store, curve, store.folder / "curves"):
                 print(path)
         else:
-            text = results.table(rows, tasks, plan, store, failed, args.small)
+            # earlier calls have finished some of the others
+            known = planner.plan(chosen_rows([], True, args.small), list(TASKS.values()), skip=True)
+            text = results.table(
+                rows, known, store, skipped=plan.skipped, failed=failed, small=args.small, jobs=jobs
+            )
             results.write_table(text, store.folder / "table.md", args.docs)
             print(f"\n{text}\n{store.folder / 'table.md'}")
-            for path in results.report(plan, store, args.baseline):
+            for path in results.report(known, store, args.baseline):
                 print(path)
     return bool(failed)
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from types import MappingProxyType
 
 from fairseq_tn.analysis.environment import machine, versions
 from fairseq_tn.analysis.training_log import read_run
@@ -15,7 +16,7 @@ from fairseq_tn.evaluation.report import write_report
 from fairseq_tn.evaluation.results import Result, read_result
 from fairseq_tn.files import atomic_path
 from reproduction.plan import Evaluation, Plan
-from reproduction.rows import Row, Task, represented
+from reproduction.rows import ROWS, TASKS, Row, Task, represented
 from reproduction.steps import Step, Store, ordered
 
 _DASH = "–"
@@ -30,24 +31,48 @@ def finished_results(plan: Plan, store: Store) -> dict[Path, Result]:
     return {evaluation.result: read_result(evaluation.result) for evaluation in done}
 
 
+def shown_rows(asked: Sequence[Row], plan: Plan, store: Store) -> list[Row]:
+    """The rows of the table: those of this call, and those that earlier calls with the same settings have finished."""
+    done = {evaluation.row.name for evaluation in plan.evaluations if store.finished(evaluation.step)}
+    done |= {name for name, step in plan.pretraining.items() if store.finished(step)}
+    return [row for row in ROWS.values() if row in asked or row.name in done]
+
+
 def table(
-    rows: Sequence[Row],
-    tasks: Sequence[Task],
+    asked: Sequence[Row],
     plan: Plan,
     store: Store,
-    failed: Mapping[str, str],
-    small: bool,
+    *,
+    skipped: Mapping[str, str] = MappingProxyType({}),
+    failed: Mapping[str, str] = MappingProxyType({}),
+    small: bool = False,
+    jobs: int = 1,
 ) -> str:
-    """The table of these rows in Markdown, with date and machine, as it came out."""
+    """The table in Markdown, with date and machine, as it came out.
+
+    Args:
+        asked: the rows of this call.
+        plan: of all rows and tasks, so that what earlier calls have finished is in the table.
+        store: what is done.
+        skipped: what this call left out, by name, and why.
+        failed: what failed in this call, and why.
+        small: whether a row stands for others.
+        jobs: steps at a time.
+    """
     results = finished_results(plan, store)
-    shown = [task for task in tasks if any(e.task is task and e.result in results for e in plan.evaluations)]
+    rows = shown_rows(asked, plan, store)
+    shown = [
+        task
+        for task in TASKS.values()
+        if any(e.task is task and e.result in results for e in plan.evaluations)
+    ]
     metrics = {e.task.name: results[e.result].main_metric for e in plan.evaluations if e.result in results}
     head = ["row", "what trains", "last validation"]
     head += [f"{task.name} ({metrics[task.name].replace('_', ' ')})" for task in shown]
     head += ["minutes"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * 3}{'---:|' * (len(head) - 3)}"]
     for row in rows:
-        if row.name in plan.skipped:
+        if row.name in skipped:
             continue
         names = [f"`{other.name}`" for other in (represented(row) if small else [row])]
         cells = [", ".join(names), row.method, _held_out(row, plan, store)]
@@ -62,23 +87,24 @@ def table(
             )
         cells.append(f"{_seconds(row, plan, store) / 60:.1f}")
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([_conditions(plan, store), "", *lines, *_notes(plan, failed), ""])
+    return "\n".join([_conditions(plan, store, jobs), "", *lines, *_notes(skipped, failed), ""])
 
 
-def _conditions(plan: Plan, store: Store) -> str:
+def _conditions(plan: Plan, store: Store, jobs: int) -> str:
     """When and where, in a sentence."""
     here = machine()
     software = ", ".join(
         f"{name} {version}" for name, version in versions().items() if name not in ("numpy", "fairseq_tn")
     )
-    seeds = len({evaluation.seed for evaluation in plan.evaluations})
+    done = [evaluation for evaluation in plan.evaluations if store.finished(evaluation.step)]
+    seeds = len({evaluation.seed for evaluation in done})
     minutes = sum(_took(store, step) for step in ordered(plan.steps)) / 60
     today = datetime.date.today()
     return (
         f"{today.day} {today:%B %Y}, {here['processor']}, {here['cores']} cores, {here.get('memory', '?')} of "
-        f"memory; {software}. {max(seeds, 1)} seed{'s' if seeds > 1 else ''} of fine-tuning. All steps together: "
-        f"{minutes:.0f} minutes, of which `--jobs` has several run at a time. Each cell: measured / published (of "
-        f"the full-size model; {_DASH}: not in the sources that were looked up)."
+        f"memory; {software}. {max(seeds, 1)} seed{'s' if seeds > 1 else ''} of fine-tuning. {minutes:.0f} minutes "
+        f"of steps, {jobs} at a time. Each cell: measured / published (of the full-size model; {_DASH}: not in the "
+        "sources that were looked up)."
     )
 
 
@@ -120,8 +146,8 @@ def _published(row: Row, task: Task, metric: str) -> str:
     return _DASH if value is None else f"{value:.1f}"
 
 
-def _notes(plan: Plan, failed: Mapping[str, str]) -> list[str]:
-    notes = [f"- skipped: **{name}**: {reason}" for name, reason in plan.skipped.items()]
+def _notes(skipped: Mapping[str, str], failed: Mapping[str, str]) -> list[str]:
+    notes = [f"- skipped: **{name}**: {reason}" for name, reason in skipped.items()]
     notes += [f"- failed: **{name}**: {reason.splitlines()[0]}" for name, reason in failed.items()]
     return ["", *notes] if notes else []
 

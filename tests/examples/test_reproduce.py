@@ -348,15 +348,14 @@ def evaluated(there, tmp_path):
 
 def test_table_shows_measured_and_published_figures(evaluated):
     plan, store = evaluated
-    rows = [ROWS["bert-base"], ROWS["bert-base-tacl"]]
-    text = results.table(
-        rows, [TASKS["RTE"], TASKS["CoLA"]], plan, store, {"x": "it broke\nhere"}, small=False
-    )
+    skipped, failed = {"SQuAD 1.1": "no file"}, {"x": "it broke\nhere"}
+    text = results.table([ROWS["bert-base"]], plan, store, skipped=skipped, failed=failed)
     lines = text.splitlines()
     assert "| row | what trains | last validation | RTE (accuracy) | minutes |" in lines
     assert "| `bert-base` | BERT as it is | – | 55.0 ± 7.1 / – | 2.0 |" in lines
     assert any(line.startswith("| `bert-base-tacl` |") and "70.0 ± 0.0 / –" in line for line in lines)
     assert "- failed: **x**: it broke" in lines
+    assert "- skipped: **SQuAD 1.1**: no file" in lines
     assert "2 seeds" in lines[0]
     assert "cores" in lines[0]
 
