@@ -15,6 +15,7 @@ from small_pretraining import (
     halves,
     make_batch,
     make_criterion,
+    make_dictionary,
     make_roberta,
     make_task,
     make_tn_bert,
@@ -26,6 +27,7 @@ from two_processes import run_in_two_processes
 
 from fairseq_tn.criterions.sentence_contrastive import RECIPES, SentenceContrastiveConfig, recipe_of
 from fairseq_tn.errors import CheckpointMismatch, UserError
+from fairseq_tn.tasks.bert_pretraining import BertPretrainingConfig, BertPretrainingTask
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # fairseq's use of hydra
 
@@ -289,6 +291,21 @@ def test_a_worker_without_data_of_its_own_adds_nothing(tmp_path):
 
     results = run_in_two_processes(tmp_path / "ddp", work_of(prepared, parts))
     assert_as_one(prepared, results, lambda batch: split(batch)[0])
+
+
+def test_the_task_marks_what_is_computed_for_nothing():
+    task = BertPretrainingTask(BertPretrainingConfig(data="unused"), make_dictionary())
+    model, batch, seen = make_tn_bert(make_task(nsp=False)), {"id": torch.zeros(1)}, []
+
+    def criterion(model, sample):
+        seen.append(sample)
+        return model.nsp_head.bias.sum(), 1, {}
+
+    optimizer = SimpleNamespace(backward=lambda loss: None)
+    task.train_step(batch, model, criterion, optimizer, 1)
+    task.train_step(batch, model, criterion, optimizer, 2, ignore_grad=True)
+    assert [sample.get("is_dummy", False) for sample in seen] == [False, True]
+    assert batch.keys() == {"id"}  # fairseq keeps it for later
 
 
 def test_validation_keeps_to_the_worker_s_own_batch(tmp_path):

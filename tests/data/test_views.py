@@ -139,6 +139,20 @@ def test_spans_are_running_text_of_the_document_in_which_the_sequence_begins(opt
             assert names == [f"{document}-{first + n}" for n in range(len(names))]
 
 
+def test_sequences_of_one_document_have_spans_of_their_own(data):
+    dataset = make_dataset(data, **VIEWS[2])
+    symbols = make_task(data).source_dictionary
+    by_document: dict[str, list[dict]] = {}
+    for index in range(len(dataset)):
+        item = dataset[index]
+        document = symbols[int(item["source"][1])].partition("-")[0]
+        by_document.setdefault(document, []).append(item["views"])
+    several = [views for views in by_document.values() if len(views) > 2]
+    assert several
+    for views in several:
+        assert not all(same(views[0], other) for other in views[1:])
+
+
 def test_batches_hold_the_views_of_their_sequences_in_order(data):
     dataset = make_dataset(data, **VIEWS[1])
     items = [dataset[index] for index in (4, 0, 2)]
