@@ -39,6 +39,15 @@ def wordnet_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
+def relations(wordnet_folder):
+    """WordNet 3.0, read, with its counts and pointers."""
+    from fairseq_tn.synonyms.relations import Relations
+    from fairseq_tn.synonyms.wordnet import WordNet
+
+    return Relations(WordNet(wordnet_folder))
+
+
+@pytest.fixture(scope="session")
 def small_wordnet(tmp_path_factory) -> Path:
     """A WordNet of a handful of synsets."""
     return write_wordnet(tmp_path_factory.mktemp("wordnet"))

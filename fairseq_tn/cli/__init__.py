@@ -22,6 +22,7 @@ COMMANDS = {
     "prepare": "turn data sets into what the fine-tuning tasks read",
     "evaluate": "evaluate checkpoints and predictions",
     "analyze": "look at what training did to a model: self-similarity, false negatives, corrections, embeddings",
+    "robustness": "transform SQuAD files: swap synonyms, or add sentences that look like answers",
     "report": "turn training runs into a report with tables and plots",
 }
 

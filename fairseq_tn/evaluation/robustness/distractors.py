@@ -23,7 +23,7 @@ from fairseq_tn.evaluation.robustness.squad_pairs import (
     answers_of,
     edited_paragraph,
 )
-from fairseq_tn.evaluation.robustness.statements import asked_phrase, render, statements
+from fairseq_tn.evaluation.robustness.statements import Inflected, asked_phrase, render, statements
 from fairseq_tn.evaluation.robustness.text_edits import Edit, EditedText
 
 if TYPE_CHECKING:
@@ -146,6 +146,9 @@ class DistractorAdder:
         if fake is None:
             return NO_ANSWER
         statement = rng.choice(possible)
+        said = {piece.token if isinstance(piece, Inflected) else piece for piece in statement.pieces}
+        if not said & set(changes):
+            return NO_CHANGE
         text = render(question, statement, fake.text, changes, fake.preposition)
         return Distractor(text, statement.pattern, fake.text)
 

@@ -18,6 +18,9 @@ _LONGEST = 6
 _NUMBER_KINDS = ("how many", "how much")
 _COUNTRY_NOUNS = frozenset(words("country nation state kingdom"))
 _PLACE_NOUNS = frozenset(words("city town place region location province village area")) | _COUNTRY_NOUNS
+_NUMBER_NOUNS = frozenset(
+    words("percentage percent number amount age population temperature distance length share")
+)
 _ADJECTIVE_NOUNS = frozenset(words("nationality language religion denomination faith ethnicity origin"))
 _PERSON_NOUNS = frozenset(
     words("person man woman king queen president leader author scientist actor singer artist")
@@ -171,6 +174,8 @@ class FakeAnswers:
                 text = _numeric(kind, phrase, noun, first, rng)
                 if text is None:
                     return
+                if kind == "date" and re.fullmatch(r"\d+s", text):
+                    text = f"the {text}"
                 yield FakeAnswer(text, kind, _date_preposition(text) if kind == "date" else "")
             elif kind == "person":
                 text = names.person(rng, len(first.text.split()) if first else 2)
@@ -202,7 +207,7 @@ class FakeAnswers:
         rng: random.Random,
     ) -> KnownAnswer | None:
         form = first.form if first and first.form != "other" else "singular"
-        if form == "name" and first is not None and not first.label:
+        if form == "name" and (plural or (first is not None and not first.label)):
             form = "singular"
         if plural is not None and form in ("singular", "plural"):
             form = "plural" if plural else "singular"
@@ -229,6 +234,10 @@ def _kind(question: "Doc", phrase: AskedPhrase, noun: str, right: Sequence[Known
         return "place"
     if labels & {"DATE", "TIME"} and any(re.search(r"\d", text) for text in texts):
         return "date"
+    if noun in _NUMBER_NOUNS and (not texts or any(re.search(r"\d", text) for text in texts)):
+        return "number"
+    if texts and all(re.fullmatch(r"[\d.,]+%?", text) for text in texts):
+        return "number"
     if phrase.kind.startswith("how ") or labels & _NUMERIC:
         return "number"
     if phrase.kind in ("who", "whom"):
@@ -288,6 +297,8 @@ def _numeric(
         return str(rng.randint(1805, 1985))
     if phrase.kind == "how many":
         return str(rng.choice((12, 17, 23, 38, 46, 59, 74, 85)))
+    if noun in ("percentage", "percent", "share"):
+        return f"{rng.choice((7, 12, 19, 26, 41, 58, 83))}%"
     if phrase.kind == "how long":
         return f"{rng.choice(names.NUMBER_WORDS)} years"
     return None

@@ -112,7 +112,10 @@ def inflect_like(lemma: str, tag: str, original: str) -> str | None:
         return with_capitals(lemma, original)
     if tag in ("JJR", "JJS", "RBR", "RBS") and _is_compared_by_more(lemma):
         return with_capitals(f"{'more' if tag.endswith('R') else 'most'} {lemma}", original)
-    forms = inflections.getInflection(lemma, tag)
+    forms: tuple[str, ...] = ()
+    # the rules for unknown words fail at words of one letter and alike
+    with contextlib.suppress(IndexError):
+        forms = inflections.getInflection(lemma, tag)
     return with_capitals(forms[0], original) if forms else None
 
 

@@ -98,7 +98,7 @@ NUMBER_WORDS = words(
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen twenty "
     "thirty forty fifty"
 )
-ORDINALS = words("second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
+ORDINALS = words("first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
 # closed classes whose members are changed for one another
 CLASSES = (MONTHS, DAYS, NUMBER_WORDS, ORDINALS)
 

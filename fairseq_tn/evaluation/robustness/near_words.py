@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_tn.synonyms.relations import INSTANCE_HYPERNYM, Relations
+from fairseq_tn.synonyms.relations import HYPERNYM, HYPONYM, INSTANCE_HYPERNYM, SIMILAR, Relations
 from fairseq_tn.synonyms.vector_files import read_word_vectors
 
 # neighbours of a word that are looked at
@@ -81,9 +81,14 @@ def co_hyponyms(relations: Relations, word: str, part: str, name: bool) -> Itera
     if not senses:
         return
     own = {lemma.lower() for lemma in relations.lemmas(senses[0])}
+    meanings = {*relations.senses(word, part)}
+    for synset in senses:
+        meanings.update(relations.related(synset, HYPERNYM, HYPONYM, SIMILAR))
     counted = []
     for synset in relations.co_hyponyms(senses[0]):
         lemma = relations.lemmas(synset)[0]
+        if {*relations.senses(lemma, part)} & meanings:
+            continue
         plain = (
             lemma.isascii()
             and lemma.isalpha()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairseq_tn.evaluation.robustness import names
-from fairseq_tn.evaluation.robustness.language import inflect_like, with_capitals
+from fairseq_tn.evaluation.robustness.language import frequent_words, inflect_like, with_capitals
 from fairseq_tn.evaluation.robustness.names import words
 from fairseq_tn.evaluation.robustness.near_words import NearWords, co_hyponyms, is_common_noun
 from fairseq_tn.evaluation.robustness.numbers_and_dates import other_number
@@ -44,7 +44,9 @@ _OPPOSITES = {
     "more": "less",
     "less": "more",
 }
-_OPPOSITES.update({"big": "small", "bigger": "smaller", "biggest": "smallest"})
+_OPPOSITES.update(
+    {"big": "small", "bigger": "smaller", "biggest": "smallest", "fewer": "more", "fewest": "most"}
+)
 _LETTERS = "JKMQUVWXZ"
 
 
@@ -70,33 +72,34 @@ class QuestionChanger:
         """
         asked = range(phrase.begin, phrase.end)
         changes = self._names_and_numbers(question, asked, rng)
+        words = {token.lower_ for token in question}
         for token in question:
             if token.i in asked or token.i in changes or token.ent_type_ or token.tag_ not in _PARTS:
                 continue
-            if _is_hyphenated(token):
+            # with an auxiliary it is a verb, whatever its tag
+            if _is_hyphenated(token) or (_PARTS[token.tag_] != "verb" and _has_auxiliary(token)):
                 continue
             part = _PARTS[token.tag_]
-            # "least uncommon" would be "most common" again
-            if token.i - 1 in changes:
-                continue
             # one changed verb is enough, and a changed noun or adjective makes it another question already
             if part == "verb" and changes:
                 continue
             opposite = self._opposite(token, part)
-            if opposite is not None:
+            # two opposites may cancel, as may "decreases or increases" for "increases or decreases"
+            if opposite is not None and opposite.lower() not in words:
                 changes[token.i] = opposite
+                break
         if not changes:
             changes = self._near(question, asked, rng)
         return changes
 
     def _opposite(self, token: "Token", part: str) -> str | None:
-        if token.lower_ in _OPPOSITES:
-            return with_capitals(_OPPOSITES[token.lower_], token.text)
         following = token.nbor(1) if token.i + 1 < len(token.doc) else None
         if part == "adjective" and following is not None and following.pos_ == "ADP":
             # "independent of", but "dependent on"
             return None
-        if token.is_stop or token.dep_ in ("compound", "aux", "auxpass"):
+        if token.lower_ in _OPPOSITES and (following is None or following.pos_ != "ADP"):
+            return with_capitals(_OPPOSITES[token.lower_], token.text)
+        if token.is_stop or len(token) < 3 or token.dep_ in ("compound", "aux", "auxpass"):
             return None
         lemma = self.relations.base_form(token.lower_, part)
         senses = self.relations.senses(lemma, part) if lemma else []
@@ -106,8 +109,8 @@ class QuestionChanger:
         if counts.get(senses[0], 0) < _SENSE_SHARE * sum(counts.values()):
             return None
         for word in self.relations.antonyms(lemma, senses[0]):
-            negated = part == "noun" and word.lower().endswith(lemma[1:])
-            if word.isalpha() and word.isascii() and not negated:
+            negated = part == "noun" and (word.lower().endswith(lemma[1:]) or word.lower().startswith(lemma))
+            if word.isalpha() and word.isascii() and not negated and word.lower() not in frequent_words():
                 return inflect_like(word.lower(), token.tag_, token.text)
         return None
 
@@ -120,9 +123,11 @@ class QuestionChanger:
             and token.i not in asked
             and not token.is_stop
             and token.is_alpha
+            and len(token) > 2
             and token.lemma_.lower() not in _EMPTY_NOUNS
             and not _is_in_preposition(token)
             and not _is_hyphenated(token)
+            and not _has_auxiliary(token)
         ]
         # the last nouns of a question say most about what is asked
         for token in reversed(tokens):
@@ -191,6 +196,8 @@ class QuestionChanger:
         for token in core:
             lowered = token.lower_
             if token.pos_ == "PROPN" and token.text[0].isupper() and token.is_alpha and len(token) > 2:
+                if token.tag_ == "NNPS":
+                    return {token.i: names.people(token.text, True, rng)}
                 if is_common_noun(self.relations, lowered) or self.relations.knows(lowered, "adjective"):
                     continue
                 return {token.i: with_capitals(rng.choice(names.SURNAMES), token.text)}
@@ -226,6 +233,10 @@ def _spans(question: "Doc") -> Iterator[tuple[int, int, str]]:
 def _changed_numbers(tokens: "list[Token]", rng: random.Random) -> dict[int, str]:
     others = {token.i: other_number(token.text, rng) for token in tokens}
     return {place: other for place, other in others.items() if other is not None}
+
+
+def _has_auxiliary(token: "Token") -> bool:
+    return any(child.dep_ == "aux" for child in token.children)
 
 
 def _is_hyphenated(token: "Token") -> bool:

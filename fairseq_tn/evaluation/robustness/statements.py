@@ -6,7 +6,7 @@ _ in 1990.", "Who bought it?" "_ bought it.", "In which year was it built?" "It 
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairseq_tn.evaluation.robustness.language import article_for, inflect_like
 from fairseq_tn.evaluation.robustness.names import words
@@ -21,9 +21,19 @@ _SUBJECTS = ("nsubj", "nsubjpass", "expl", "csubj")
 _FINITE = ("MD", "VBD", "VBZ", "VBP")
 _NOMINAL = ("what", "which", "who", "whom", "how many", "how much")
 _LONGEST_PHRASE = 9
+_TIMES = frozenset(words("year decade century month"))
 _KINDS = frozenset(words("kind type sort form"))
-# a part of a statement: the number of a token, or text
-Piece = int | str
+
+
+class Inflected(NamedTuple):
+    """A token that gets the form of a Penn Treebank tag."""
+
+    token: int
+    tag: str
+
+
+# a part of a statement: the number of a token, as it is or inflected, or text
+Piece = int | Inflected | str
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,8 @@ def asked_phrase(question: "Doc") -> AskedPhrase | None:
 
 def wants_plural(question: "Doc", phrase: AskedPhrase) -> bool | None:
     """Whether the answer should be of many, by the noun that is asked for or the verb; None if both do not tell."""
+    if phrase.in_place and phrase.noun is None:
+        return True if question[phrase.begin - 1].lower_ in ("are", "were") else None
     verb = next((token for token in question[phrase.end :] if token.tag_ in _FINITE), None)
     if verb is not None and not phrase.in_place and phrase.kind in ("what", "which", "who"):
         agrees = verb.dep_ not in ("aux", "auxpass") or _subject(question, verb, _stop(question)) is None
@@ -137,6 +149,9 @@ def render(
                 word = _uncapitalised(token, word, piece in changes)
             following = statement.pieces[place + 1] if place + 1 < len(statement.pieces) else None
             glued = isinstance(following, int) and following == piece + 1 and not token.whitespace_
+        elif isinstance(piece, Inflected):
+            base = changes.get(piece.token) or question[piece.token].lower_
+            word, glued = inflect_like(base, piece.tag, base) or base, False
         elif piece == GAP:
             word, glued = (
                 f"{preposition} {answer}" if statement.preposition and preposition else answer,
@@ -328,8 +343,7 @@ def _be(verb: "Token") -> str:
 
 def _reversed_copula(question: "Doc", phrase: AskedPhrase, verb: "Token", stop: int) -> Iterator[Statement]:
     """ "What is the capital of Peru?" """
-    rest = range(verb.i + 1, stop)
-    if question[stop - 1].dep_ == "prep" or question[stop - 1].tag_ in ("IN", "RP"):
+    if question[stop - 1].dep_ == "prep" or question[stop - 1].tag_ in ("IN", "RP", "VBN", "VBD"):
         return
     negated = [t.i for t in question[verb.i + 1 : verb.i + 2] if t.dep_ == "neg"]
     rest = range(verb.i + 1 + len(negated), stop)
@@ -356,7 +370,11 @@ def _subject(question: "Doc", verb: "Token", stop: int) -> "Token | None":
     for token in question[verb.i + 1 : stop]:
         if token.dep_ in _SUBJECTS and token.head.i in heads:
             return token
-    return None
+    # "did the war end", parsed as a noun "war end"
+    before = question[verb.head.i - 1] if verb.lemma_ == "do" and verb.head.i > verb.i + 1 else None
+    return (
+        before if before is not None and before.dep_ == "compound" and before.head.i == verb.head.i else None
+    )
 
 
 def _inverted(
@@ -367,6 +385,16 @@ def _inverted(
     begin, end = subject.left_edge.i, subject.right_edge.i + 1
     if begin <= verb.i:
         return
+    if (
+        verb.lemma_ == "be"
+        and nominal
+        and any(question[place].lower_ == "compared" for place in range(end, stop))
+    ):
+        return
+    if subject.dep_ == "compound":
+        begin = next(
+            token.i for token in question[verb.i + 1 : end] if token.dep_ != "neg" and token.pos_ != "ADV"
+        )
     if main.i > subject.i:
         # adverbs before the verb are sometimes parsed as parts of the subject
         end = min(end, main.i)
@@ -375,9 +403,11 @@ def _inverted(
             end,
         )
         end = min(end, last)
-    else:
+    elif not nominal or question[stop - 1].tag_ in ("IN", "TO", "RP"):
         # "was the bridge built", parsed as "the bridge that was built"
         end = min((c.left_edge.i for c in subject.rights if c.tag_ == "VBN" and c.dep_ == "acl"), default=end)
+        if end == stop and question[end - 1].tag_ == "VBN" and end - 1 > subject.i:
+            end -= 1
     # a subject that the parser cut short
     if question[end - 1].tag_ in ("WDT", "WP", "WRB", "IN", "DT"):
         return
@@ -388,21 +418,21 @@ def _inverted(
         return
     inner = [*range(begin, end)]
     rest = [*range(end, stop)]
-    negated = any(
-        question[place].dep_ == "neg" for place in (*between, *rest) if question[place].head.i == main.i
+    negated = any(question[place].dep_ == "neg" for place in between) or any(
+        question[place].dep_ == "neg" and question[place].head.i == main.i for place in rest
     )
+    if any(question[place].lemma_ == "do" and question[place].tag_ == "VB" for place in rest):
+        # "What did it want to do?"
+        return
     helper: list[Piece] = [verb.i, *between]
     replaced: dict[int, Piece] = {}
     if any(child.dep_ == "ccomp" for child in main.children):
         return
     if verb.lemma_ == "do":
-        if main is verb or main.pos_ != "VERB" or main.lemma_ == "do":
+        if main is verb or main.lemma_ == "do" or not main.is_alpha:
             return
         if not negated:
-            form = inflect_like(main.lemma_, verb.tag_, main.text)
-            if form is None:
-                return
-            helper, replaced = [*between], {main.i: form}
+            helper, replaced = [*between], {main.i: Inflected(main.i, verb.tag_)}
     elif main is verb and verb.lemma_ == "have":
         return
     elif (
@@ -445,13 +475,15 @@ def _filled(
         (
             place
             for place in rest
-            if question[place].tag_ in ("IN", "TO", "RP")
-            and question[place].dep_ in ("prep", "agent")
-            and not any(child.i > place for child in question[place].children)
+            if question[place].tag_ in ("IN", "TO", "RP") and _is_stranded(question[place], stop)
         ),
         None,
     )
-    if nominal or (stranded is not None and phrase.kind == "where"):
+    if nominal and stranded is None and phrase.noun is not None and question[phrase.noun].lemma_ in _TIMES:
+        # "What year was it built?"
+        yield Statement("plain", tuple(pieces({stop: gap})), preposition=True)
+        yield Statement("front", (*gap, ",", *pieces({})), preposition=True)
+    elif nominal or (stranded is not None and phrase.kind == "where"):
         place = stranded + 1 if stranded is not None else _object_place(question, phrase, main, rest, stop)
         yield Statement("plain", tuple(pieces({place: gap})))
         if (
@@ -479,12 +511,20 @@ def _filled(
         yield Statement("plain", tuple(pieces({stop: gap})))
 
 
+def _is_stranded(token: "Token", stop: int) -> bool:
+    """Whether a preposition has nothing of its own: "What was it known *for*?" """
+    if token.i == stop - 1 or (token.tag_ != "RP" and token.nbor(1).tag_ == "IN"):
+        return token.dep_ != "prt"
+    return token.dep_ in ("prep", "agent") and not any(child.i > token.i for child in token.children)
+
+
 def _object_place(question: "Doc", phrase: AskedPhrase, main: "Token", rest: list[int], stop: int) -> int:
     """Before which token an object stands: behind its verb, the verb's particle and another object."""
     head = question[phrase.word if phrase.noun is None else phrase.noun]
     verb = head.head if head.head.pos_ in ("VERB", "AUX") and head.head.i in rest else main
     if verb.i not in rest:
-        return stop
+        # "Peru's population was _ in 1901"
+        return rest[0] if rest and verb.lemma_ == "be" and question[rest[0]].tag_ == "IN" else stop
     if verb.pos_ == "AUX" and verb.lemma_ == "be":
         return stop
     place = verb.i + 1

@@ -274,27 +274,49 @@ def _is_free(token: "Token") -> bool:
         return False
     if any(child.dep_ in ("compound", "prt") for child in token.children):
         return False
-    following = token.nbor(1) if token.i + 1 < len(token.doc) else None
-    if _PARTS[token.tag_] == "verb":
-        if any(child.dep_ in ("ccomp", "xcomp", "dative", "acomp", "oprd") for child in token.children):
-            return False
-        # participles before a noun are half adjectives
-        if token.dep_ == "amod":
-            return False
-        passive = any(child.dep_ == "auxpass" for child in token.children)
-        free = passive and following is not None and following.lower_ in _FREE_PREPOSITIONS
-        return following is None or following.pos_ != "ADP" or free
-    if _PARTS[token.tag_] == "adjective":
-        return following is None or following.pos_ not in ("ADP", "PART")
-    if _PARTS[token.tag_] == "adverb":
-        return True
-    # synonyms of a noun that needs no article may need one
-    bare = token.tag_ == "NN" and not any(child.dep_ in ("det", "poss", "nummod") for child in token.children)
-    # "as a result"
-    fixed = token.i > 1 and token.nbor(-1).lower_ == "a" and token.nbor(-2).lower_ == "as"
-    return not fixed and not bare and (following is None or following.lower_ not in ("to", "that", "for"))
+    if token.lemma_.lower() in frequent_words():
+        # "ones"
+        return False
+    return _FREE[_PARTS[token.tag_]](token, token.nbor(1) if token.i + 1 < len(token.doc) else None)
 
 
+def _is_free_verb(token: "Token", following: "Token | None") -> bool:
+    children = {child.dep_ for child in token.children}
+    # what a verb demands of clauses and second objects differs from verb to verb; participles before a noun are half
+    # adjectives
+    if children & {"ccomp", "xcomp", "dative", "acomp", "oprd"} or token.dep_ == "amod":
+        return False
+    prepositions = [child.lower_ for child in token.rights if child.dep_ in ("prep", "agent")]
+    if "auxpass" in children:
+        return all(preposition in _FREE_PREPOSITIONS for preposition in prepositions)
+    return following is None or (following.pos_ != "ADP" and ("dobj" in children or not prepositions))
+
+
+def _is_free_adjective(token: "Token", following: "Token | None") -> bool:
+    return following is None or following.pos_ not in ("ADP", "PART")
+
+
+def _is_free_adverb(token: "Token", following: "Token | None") -> bool:
+    # "later art", "soon after"
+    return token.dep_ != "amod" and (following is None or following.pos_ not in ("ADP", "SCONJ"))
+
+
+def _is_free_noun(token: "Token", following: "Token | None") -> bool:
+    if token.i > 1 and token.nbor(-1).lower_ == "a" and token.nbor(-2).lower_ == "as":
+        # "as a result"
+        return False
+    if token.tag_ == "NN" and not any(child.dep_ in ("det", "poss", "nummod") for child in token.children):
+        # a synonym of a noun that needs no article may need one
+        return False
+    return following is None or following.lower_ not in ("to", "that", "for")
+
+
+_FREE = {
+    "noun": _is_free_noun,
+    "verb": _is_free_verb,
+    "adjective": _is_free_adjective,
+    "adverb": _is_free_adverb,
+}
 _BOUND = frozenset("-–—/'’\"“”‘")
 
 

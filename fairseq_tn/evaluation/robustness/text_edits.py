@@ -52,9 +52,9 @@ class EditedText:
 
 
 def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans as few as possible that cover the same characters, in order."""
+    """Spans as few as possible that cover the same characters, in order; empty ones are dropped."""
     found: list[tuple[int, int]] = []
-    for begin, end in sorted(spans):
+    for begin, end in sorted(span for span in spans if span[0] < span[1]):
         if found and begin <= found[-1][1]:
             found[-1] = found[-1][0], max(end, found[-1][1])
         else:
