@@ -457,15 +457,19 @@ class Planner:
                 further += ["--total-num-update", str(updates)]
             command += ("--", *further)
         path = output / "results" / f"{result}.json"
+        outputs: tuple[Path, ...] = (path,)
+        if task.kind == "squad":
+            # this recipe goes on with what it finds there, which may have begun with another model of the same name
+            outputs = (output / "runs" / result, path)
         slug = task.name.replace(" ", "_")
         inputs = (files["train"].parent,) if task.kind == "glue" else tuple(files.values())
         fine_tuning = self._step(
             f"{place}/{slug}-{seed}",
             command,
-            (path,),
+            outputs,
             (*inputs, *(() if step else start.inputs)),
             (step,) if step and update != 0 else start.after,
-            settings={"recipe": _digest(recipe, ROOT / "examples" / "common.sh")},
+            settings={"recipe": _digest_of_scripts(recipe.parent, _RECIPES, _RECIPES.parent)},
         )
         return Evaluation(row, task, seed, fine_tuning, path, update)
 
@@ -481,6 +485,9 @@ def _language(row: Row) -> str:
     return "zh" if row.text == "zh" else "en"
 
 
-def _digest(*paths: Path) -> str:
-    """Of the contents: a check-out changes the times of scripts that stay the same."""
-    return hashlib.sha256(b"".join(path.read_bytes() for path in paths)).hexdigest()
+def _digest_of_scripts(*folders: Path) -> str:
+    """Of the contents of a recipe's scripts: a check-out changes the times of files that stay the same."""
+    scripts = [
+        path for folder in folders for path in sorted(folder.iterdir()) if path.suffix in (".sh", ".py")
+    ]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in scripts)).hexdigest()

@@ -272,6 +272,15 @@ def test_curve_fine_tunes_the_start_and_every_kept_checkpoint(there, tmp_path):
     assert starts == {"start-bert-base-uncased/RTE-1"}
 
 
+def test_fine_tuning_on_squad_never_goes_on_with_another_model_s_run(there, tmp_path):
+    touch(*(there.data / "squad" / f"{split}-v2.0.json" for split in ("train", "dev")))
+    (evaluation,) = planned(tmp_path, there, ["bert-base-tacl"], ["SQuAD 2.0"]).evaluations
+    run = tmp_path / "out" / "rows" / "bert-base-tacl" / "fine-tune" / "runs" / "2.0-bert-base-tacl-1"
+    touch(run / "checkpoint_last.pt")
+    Store(tmp_path / "out").prepare(evaluation.step)
+    assert not run.exists()
+
+
 def test_small_rows_stand_for_large_ones():
     assert [row.name for row in chosen_rows(["bert-large-tacl", "bert-base-tacl"], False, True)] == [
         "bert-base-tacl"

@@ -242,11 +242,11 @@ def both_ranks(folder: Path, steps) -> list[dict[str, str]]:
             runner.failure.parent.mkdir(parents=True, exist_ok=True)
             runner.failure.touch()
 
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in (1, 0)]
+    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in (1, 0)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=20)
         assert not thread.is_alive()
     return failed
 
