@@ -18,6 +18,7 @@ COUNTS = "cntlist.rev"
 _KINDS = {"1": "noun", "2": "verb", "3": "adjective", "4": "adverb", "5": "adjective"}
 
 _FILES = dict(zip(PARTS_OF_SPEECH, ("noun", "verb", "adj", "adv"), strict=True))
+_KIND_OF_LETTER = {"n": "1", "v": "2", "a": "3", "r": "4", "s": "5"}
 _LETTERS = {"n": "noun", "v": "verb", "a": "adjective", "s": "adjective", "r": "adverb"}
 
 
@@ -29,16 +30,36 @@ class Synset(NamedTuple):
     offset: str
 
 
+class _SenseKey(NamedTuple):
+    """What ``cntlist.rev`` names a sense by; see the manual page ``senseidx``."""
+
+    lemma: str
+    kind: str
+    file: str
+    identity: str
+    number: int
+
+
 class _Data(NamedTuple):
+    file: str
+    kind: str
     lemmas: list[str]
+    identities: list[str]
     pointers: str
+
+    def has(self, key: _SenseKey) -> bool:
+        """Whether a sense key may be of this synset."""
+        return (self.kind, self.file) == (key.kind, key.file) and any(
+            lemma.lower() == key.lemma and int(identity, 16) == int(key.identity)
+            for lemma, identity in zip(self.lemmas, self.identities, strict=True)
+        )
 
 
 class Relations:
     """WordNet with its senses in order of frequency, and its pointers.
 
     Besides the files that synonyms need, this reads ``cntlist.rev``: how often each sense of a word occurs in the texts
-    that WordNet's authors annotated. It counts by the numbers of senses, of which Debian's package has changed a few.
+    that WordNet's authors annotated.
 
     Attributes:
         wordnet: the WordNet that was read
@@ -52,11 +73,20 @@ class Relations:
         self._index = {p: read_entries(folder / f"index.{f}", _index_entry) for p, f in _FILES.items()}
         self._data = {p: read_entries(folder / f"data.{f}", _data_entry) for p, f in _FILES.items()}
         self._counts: dict[tuple[str, str], dict[Synset, int]] = {}
-        for (lemma, part, sense), count in read_entries(folder / COUNTS, _count_entry).items():
-            senses = self.senses(lemma, part)
-            # of another release, or the lemma with another capitalisation
-            if sense <= len(senses):
-                self._counts.setdefault((lemma, part), {})[senses[sense - 1]] = count
+        for key, count in read_entries(folder / COUNTS, _count_entry).items():
+            synset = self._sense_of(key)
+            if synset is not None:
+                self._counts.setdefault((key.lemma, synset.part), {})[synset] = count
+
+    def _sense_of(self, key: "_SenseKey") -> Synset | None:
+        """The sense that a key names; by its number where the key does not tell satellites apart.
+
+        Numbers alone would not do: Debian's package has changed the order of some senses.
+        """
+        senses = self.senses(key.lemma, _KINDS[key.kind])
+        fitting = [synset for synset in senses if self._entry(synset).has(key)]
+        by_number = senses[key.number - 1] if key.number <= len(senses) else None
+        return by_number if by_number in fitting else next(iter(fitting), None)
 
     def knows(self, lemma: str, part: str) -> bool:
         """Whether WordNet lists a lemma (blanks or ``_`` between its words) as this part of speech."""
@@ -137,21 +167,20 @@ def _index_entry(line: str) -> tuple[str, list[str]]:
     return fields[0], fields[6 + int(fields[3]) :]
 
 
-def _count_entry(line: str) -> tuple[tuple[str, str, int], int]:
+def _count_entry(line: str) -> tuple[_SenseKey, int]:
     # lemma%kind:file:lex_id:head:head_id sense_number count
-    key, sense, count = line.split()
+    key, number, count = line.split()
     lemma, _, rest = key.rpartition("%")
-    if rest[:1] not in _KINDS:
-        raise ValueError("no such kind of synset")
-    return (lemma, _KINDS[rest[:1]], int(sense)), int(count)
+    kind, file, identity, _, _ = rest.split(":")
+    if kind not in _KINDS or not (file.isdigit() and identity.isdigit()):
+        raise ValueError("no sense key")
+    return _SenseKey(lemma, kind, file, identity, int(number)), int(count)
 
 
 def _data_entry(line: str) -> tuple[str, _Data]:
-    # offset file pos lemma_count(hex) lemma lex_id [lemma lex_id...] pointer_count [pointer...] ... | gloss
-    offset, _, _, count, rest = line.split(" ", 4)
+    # offset file kind lemma_count(hex) lemma lex_id [lemma lex_id...] pointer_count [pointer...] ... | gloss
+    offset, file, letter, count, rest = line.split(" ", 4)
     fields = rest.partition(" | ")[0].split(" ", 2 * int(count, 16))
-    words = fields[:-1:2]
     int(fields[-1].split(" ", 1)[0])
-    return offset, _Data(
-        [word.partition("(")[0] if word.endswith(")") else word for word in words], fields[-1]
-    )
+    lemmas = [word.partition("(")[0] if word.endswith(")") else word for word in fields[:-1:2]]
+    return offset, _Data(file, _KIND_OF_LETTER[letter], lemmas, fields[1:-1:2], fields[-1])

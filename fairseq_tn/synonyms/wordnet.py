@@ -149,7 +149,7 @@ class WordNet:
 def read_entries(path: Folder, parse: Callable[[str], tuple[Key, Entry]]) -> dict[Key, Entry]:
     """Read one database file; lines that start with a space are its licence.
 
-    Raises UserError if the file cannot be read or ``parse`` raises ValueError or IndexError.
+    Raises UserError if the file cannot be read or ``parse`` raises ValueError or LookupError.
     """
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
@@ -162,7 +162,7 @@ def read_entries(path: Folder, parse: Callable[[str], tuple[Key, Entry]]) -> dic
         if line and not line.startswith(" "):
             try:
                 key, values = parse(line)
-            except (ValueError, IndexError):
+            except (ValueError, LookupError):
                 raise UserError(
                     f"WordNet's {path}, line {number}, is damaged; install WordNet again"
                 ) from None

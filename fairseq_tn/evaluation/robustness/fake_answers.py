@@ -70,7 +70,10 @@ def known_answer(document: "Doc", begin: int, text: str, noun: str, context: int
         return KnownAnswer(text, "other", "", noun, context)
     label = next((e.label_ for e in span.ents if len(e) >= len(span) - 1), "")
     form, first = _form(span), span[0]
-    if label in _NUMERIC or label in ("DATE", "TIME"):
+    following = document[span.end] if span.end < len(document) else None
+    modifies = following is not None and (following.pos_ in ("NOUN", "PROPN") or following.text == "-")
+    if label in _NUMERIC or label in ("DATE", "TIME") or modifies:
+        # "electric" of "electric engines" is no phrase by itself
         form = "other"
     if first.pos_ == "DET" or (
         first.is_sent_start and first.pos_ not in ("PROPN", "DET") and first.text.istitle()
@@ -209,7 +212,7 @@ class FakeAnswers:
         form = first.form if first and first.form != "other" else "singular"
         if form == "name" and (plural or (first is not None and not first.label)):
             form = "singular"
-        if plural is not None and form in ("singular", "plural"):
+        if plural is not None and (form in ("singular", "plural") or (plural and form == "gerund")):
             form = "plural" if plural else "singular"
         pool = self._by_form.get(form, [])
         if form == "name":

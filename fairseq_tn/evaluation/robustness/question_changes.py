@@ -47,6 +47,8 @@ _OPPOSITES = {
 _OPPOSITES.update(
     {"big": "small", "bigger": "smaller", "biggest": "smallest", "fewer": "more", "fewest": "most"}
 )
+# "most countries", "more countries"
+_OPPOSITES_OF_NUMBER = {"most": "few", "more": "fewer"}
 _LETTERS = "JKMQUVWXZ"
 
 
@@ -98,7 +100,8 @@ class QuestionChanger:
             # "independent of", but "dependent on"
             return None
         if token.lower_ in _OPPOSITES and (following is None or following.pos_ != "ADP"):
-            return with_capitals(_OPPOSITES[token.lower_], token.text)
+            opposites = _OPPOSITES_OF_NUMBER if token.tag_ in ("JJR", "JJS") else _OPPOSITES
+            return with_capitals(opposites.get(token.lower_, _OPPOSITES[token.lower_]), token.text)
         if token.is_stop or len(token) < 3 or token.dep_ in ("compound", "aux", "auxpass"):
             return None
         lemma = self.relations.base_form(token.lower_, part)
@@ -111,6 +114,9 @@ class QuestionChanger:
         for word in self.relations.antonyms(lemma, senses[0]):
             negated = part == "noun" and (word.lower().endswith(lemma[1:]) or word.lower().startswith(lemma))
             if word.isalpha() and word.isascii() and not negated and word.lower() not in frequent_words():
+                if token.tag_ in ("JJR", "JJS") and word.endswith(("er", "est")):
+                    # "greater" for "lesser"
+                    return with_capitals(word.lower(), token.text)
                 return inflect_like(word.lower(), token.tag_, token.text)
         return None
 
@@ -183,7 +189,8 @@ class QuestionChanger:
             return {core[0].i: names.people(core[0].text, plural, rng)}
         if label == "PERSON" and len(core) <= 3:
             return _whole(core, names.person(rng, len(core)))
-        if all(is_common_noun(self.relations, token.lower_) for token in core):
+        plural_name = len(core) == 1 and core[0].tag_ == "NNPS"
+        if not plural_name and all(is_common_noun(self.relations, token.lower_) for token in core):
             return {}
         if label == "GPE" or (label == "LOC" and len(core) == 1):
             others = [word for word in self._near_nouns(text, name=True) if not _alike(word, text)][:_POOL]
@@ -196,7 +203,8 @@ class QuestionChanger:
         for token in core:
             lowered = token.lower_
             if token.pos_ == "PROPN" and token.text[0].isupper() and token.is_alpha and len(token) > 2:
-                if token.tag_ == "NNPS":
+                article = token.i and token.nbor(-1).lower_ == "the"
+                if len(core) == 1 and (token.tag_ == "NNPS" or (article and token.text.endswith("s"))):
                     return {token.i: names.people(token.text, True, rng)}
                 if is_common_noun(self.relations, lowered) or self.relations.knows(lowered, "adjective"):
                     continue

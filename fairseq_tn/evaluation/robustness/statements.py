@@ -429,7 +429,7 @@ def _inverted(
     if any(child.dep_ == "ccomp" for child in main.children):
         return
     if verb.lemma_ == "do":
-        if main is verb or main.lemma_ == "do" or not main.is_alpha:
+        if main is verb or main.lemma_ == "do" or not main.is_alpha or main.pos_ == "PROPN":
             return
         if not negated:
             helper, replaced = [*between], {main.i: Inflected(main.i, verb.tag_)}
@@ -479,7 +479,12 @@ def _filled(
         ),
         None,
     )
-    if nominal and stranded is None and phrase.noun is not None and question[phrase.noun].lemma_ in _TIMES:
+    time = (
+        phrase.kind in ("what", "which")
+        and phrase.noun is not None
+        and question[phrase.noun].lemma_ in _TIMES
+    )
+    if nominal and stranded is None and time:
         # "What year was it built?"
         yield Statement("plain", tuple(pieces({stop: gap})), preposition=True)
         yield Statement("front", (*gap, ",", *pieces({})), preposition=True)
