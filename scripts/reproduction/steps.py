@@ -244,11 +244,11 @@ class Runner:
                             if self.launch.kind != "alone":
                                 return failed  # the others must not wait for it
             finally:
-                self._stop()
+                self.stop()
         return failed
 
-    def _stop(self) -> None:
-        """End the commands that still run."""
+    def stop(self) -> None:
+        """End the commands that still run, and wait for no other process."""
         with self._lock:
             self._stopped = True
             children = list(self._children)
@@ -328,6 +328,8 @@ class Runner:
             time.sleep(_POLL)
 
     def _check_first(self) -> None:
+        if self._stopped:
+            raise StepFailedError("stopped")
         if self.failure.is_file():
             raise StepFailedError("the first process ended with an error")
 

@@ -233,21 +233,26 @@ def test_environments_of_commands():
 def both_ranks(folder: Path, steps) -> list[dict[str, str]]:
     """Two runners as torchrun starts them, in threads; each makes its own steps."""
     failed: list[dict[str, str]] = [{}, {}]
+    runners = []
 
     def one(rank: int) -> None:
         store = Store(folder, Launch("torchrun", rank, 2, name="x"))
         runner = Runner(store, say=lambda line: None)
+        runners.append(runner)
         failed[rank] = runner.run(steps(folder))
         if failed[rank] and rank == 0:
             runner.failure.parent.mkdir(parents=True, exist_ok=True)
             runner.failure.touch()
 
-    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in (1, 0)]
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in (1, 0)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(timeout=20)
-        assert not thread.is_alive()
+    waiting = [thread for thread in threads if thread.is_alive()]
+    for runner in runners:
+        runner.stop()
+    assert waiting == []
     return failed
 
 
