@@ -86,6 +86,7 @@ def test_a_seed_decides_everything(command, source, tmp_path):
 def test_counts_are_told(command, source, tmp_path, capsys):
     content = make_file()
     content["data"][0]["paragraphs"][0]["qas"][1]["answers"][0]["answer_start"] += 1
+    del content["data"][0]["paragraphs"][0]["qas"][3]["is_impossible"]
     path = write(tmp_path / "in.json", content)
     assert (
         command("add-sentence-diverse", path, tmp_path / "out.json", "--original", tmp_path / "o.json") == 0
@@ -97,6 +98,9 @@ def test_counts_are_told(command, source, tmp_path, capsys):
     assert "left out: 1 questions without a clear question word" in told
     assert sorted(file.name for file in tmp_path.iterdir()) == ["in.json", "o.json", "out.json"]
     assert "0-1" not in questions_of(tmp_path / "o.json")
+    # without answers it is unanswerable, and is marked now
+    for name in ("o.json", "out.json"):
+        assert questions_of(tmp_path / name)["0-3"][1]["is_impossible"] is True
     assert command("swap-synonyms", path, tmp_path / "s.json", "--max-words", 1) == 0
     told = capsys.readouterr().out
     assert "3 of 4 contexts, 9 questions (1 unanswerable): 3 of " in told
