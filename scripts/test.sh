@@ -26,6 +26,7 @@ fi
 
 printf '\n=== pytest, after:\n'
 printf '  %s\n' "${timings[@]}"
-# two processes of one thread each: the tests are many short programs
+# two processes of one thread each: the tests are many short programs; a file goes to one of them, so that what its
+# tests share is made once
 export OMP_NUM_THREADS=1
-exec python -m pytest --numprocesses 2 --durations 10 "$@" </dev/null
+exec python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations 10 "$@" </dev/null

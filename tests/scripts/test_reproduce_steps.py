@@ -151,6 +151,7 @@ sys.path.insert(0, sys.argv[2])
 import signal
 from reproduction.steps import Runner, Step, Store
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
 folder = Path(sys.argv[1])
 first = Step("first", ("sh", "-c", f"echo run >> {folder}/first.runs; echo 1 > {folder}/first"), (folder / "first",))
 script = f"cd {folder}; echo run >> second.runs; echo $$ > pid; sleep ${{SECONDS_TO_SLEEP}}; echo 2 > second"
