@@ -35,6 +35,16 @@ def add_tokenizer_argument(parser: argparse.ArgumentParser, required: bool = Tru
     )
 
 
+def add_dict_argument(parser: argparse.ArgumentParser) -> None:
+    """Add ``--dict``, which may be made from the tokenizer."""
+    parser.add_argument(
+        "--dict",
+        metavar="FILE",
+        help="fairseq's dict.txt of the model; default: the one beside a SentencePiece model or encoder.json, else "
+        "made from the tokenizer",
+    )
+
+
 def add_word_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the tokenizers that split text into words."""
     words = parser.add_argument_group("--tokenizer moses or subword-nmt")

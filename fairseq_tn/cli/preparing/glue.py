@@ -3,7 +3,13 @@
 import argparse
 import sys
 
-from fairseq_tn.cli.arguments import add_tokenizer_argument, add_word_arguments, chosen_encoder, positive
+from fairseq_tn.cli.arguments import (
+    add_dict_argument,
+    add_tokenizer_argument,
+    add_word_arguments,
+    chosen_encoder,
+    positive,
+)
 from fairseq_tn.data.glue import TASKS
 
 _MANY_UNKNOWN = 10  # per cent
@@ -19,12 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "corpus, msr_paraphrase_train.txt and _test.txt",
     )
     add_tokenizer_argument(parser)
-    parser.add_argument(
-        "--dict",
-        metavar="FILE",
-        help="fairseq's dict.txt of the model; default: the one beside a SentencePiece model or encoder.json, else "
-        "made from the tokenizer",
-    )
+    add_dict_argument(parser)
     parser.add_argument("--output", required=True, metavar="FOLDER", help="folder to give to fairseq-train")
     parser.add_argument(
         "--max-length",

@@ -2,7 +2,13 @@
 
 import argparse
 
-from fairseq_tn.cli.arguments import add_tokenizer_argument, add_word_arguments, chosen_encoder, positive
+from fairseq_tn.cli.arguments import (
+    add_dict_argument,
+    add_tokenizer_argument,
+    add_word_arguments,
+    chosen_encoder,
+    positive,
+)
 from fairseq_tn.errors import UserError
 
 
@@ -16,12 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--valid", metavar="FILE", help="the same, for validation")
     add_tokenizer_argument(parser)
-    parser.add_argument(
-        "--dict",
-        metavar="FILE",
-        help="fairseq's dict.txt of the model; default: the one beside a SentencePiece model or encoder.json, else "
-        "made from the tokenizer",
-    )
+    add_dict_argument(parser)
     parser.add_argument("--output", required=True, metavar="FOLDER", help="folder to give to fairseq-train")
     parser.add_argument(
         "--max-length",
