@@ -2,6 +2,7 @@
 
 import itertools
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -217,10 +218,11 @@ def model_sources(
 def with_runs_expanded(sources: Iterable[ModelSource]) -> list[tuple[str, ModelSource]]:
     """The models with their series: each folder of a run gives its checkpoints, ``NAME@UPDATES``, in their order.
 
-    Checkpoints of one folder that are named one by one make up a series, too.
+    Checkpoints of one folder that are named one by one make up a series, too. Its name is the folder's, unless another
+    series has that name: then it is that of its first model.
 
     Returns:
-        pairs of the name of a series, that of its first model, and a model
+        pairs of the name of a series and a model
 
     Raises:
         UserError: a folder holds neither a Hugging Face model nor checkpoints whose names tell their updates
@@ -249,6 +251,11 @@ def with_runs_expanded(sources: Iterable[ModelSource]) -> list[tuple[str, ModelS
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"two models are called {name}: name the runs differently, with NAME=FOLDER")
+    members = Counter(name for name, _ in found)
+    for place, name in series.items():
+        if members[name] > 1 and place.name not in members:
+            members[place.name] = members.pop(name)
+            found = [(place.name if old == name else old, source) for old, source in found]
     return found
 
 

@@ -121,12 +121,18 @@ def test_false_negatives_of_a_run_and_a_model(world, small_wordnet, tmp_path, ca
 def test_checkpoints_that_are_named_one_by_one_are_a_series(world, tmp_path, capsys):
     folder = world.root / "runs" / "hc"
     files = [folder / "checkpoint_7_1000.pt", folder / "checkpoint_at_100.pt"]
-    run(capsys, *rates_of(world, *files, json=tmp_path / "r.json", resamples=2))
-    models = json.loads((tmp_path / "r.json").read_text())["models"]
-    assert [(name, one["series"], one["updates"]) for name, one in models.items()] == [
-        ("hc/checkpoint_at_100", "hc", 100),
-        ("hc", "hc", 1000),
-    ]
+
+    def series_of(*models):
+        run(capsys, *rates_of(world, *models, json=tmp_path / "r.json", resamples=2))
+        found = json.loads((tmp_path / "r.json").read_text())["models"]
+        return [(name, one["series"], one["updates"]) for name, one in found.items()]
+
+    assert series_of(*files) == [("hc/checkpoint_at_100", "hc", 100), ("hc", "hc", 1000)]
+    named = [f"late={files[0]}", f"early={files[1]}"]
+    assert series_of(*named) == [("early", "hc", 100), ("late", "hc", 1000)]
+    assert series_of(f"late={files[0]}") == [("late", "late", 1000)]
+    # the folder's name is taken
+    assert [name for _, name, _ in series_of(*named, f"hc={world.checkpoints['a']}")][:2] == ["late", "late"]
 
 
 def test_a_hugging_face_folder_and_its_conversion_have_the_same_rates(world, tmp_path, capsys):
