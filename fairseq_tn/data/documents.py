@@ -36,3 +36,15 @@ def token_offsets(sizes: np.ndarray, headroom: int = 0) -> np.ndarray:
     np.subtract(sizes, 1, out=offsets[1:], casting="unsafe")
     np.cumsum(offsets[1:], dtype=offsets.dtype, out=offsets[1:])
     return offsets
+
+
+def line_at(offsets: np.ndarray, token: int) -> int:
+    """The line that holds a token, by its number.
+
+    Args:
+        offsets: see :func:`token_offsets`
+        token: from 0, less than the number of tokens
+    """
+    # numpy would copy all offsets for a token of another type. Blank lines share the offset of the line after them;
+    # `right` finds that line
+    return int(np.searchsorted(offsets, offsets.dtype.type(token), side="right")) - 1

@@ -9,7 +9,7 @@ from fairseq.data import BaseWrapperDataset
 
 from fairseq_tn.data.corpus import Corpus
 from fairseq_tn.data.document_spans import SpanSampler
-from fairseq_tn.data.documents import document_bounds, token_offsets
+from fairseq_tn.data.documents import document_bounds, line_at, token_offsets
 from fairseq_tn.data.masking import Masker
 from fairseq_tn.data.pretraining import PretrainingDataset
 from fairseq_tn.data.random_streams import Stream, generator
@@ -129,8 +129,7 @@ class DocumentViews:
 
         def read(span: tuple[int, int]) -> np.ndarray:
             start = begin + span[0]
-            # blank lines share the offset of the line after them; `right` finds that line
-            first = int(np.searchsorted(self.offsets, start, side="right")) - 1
+            first = line_at(self.offsets, start)
             text = dataset.corpus.read((first, start - int(self.offsets[first]), span[1]))
             return np.concatenate([[dataset.bos], text, [dataset.eos]])
 

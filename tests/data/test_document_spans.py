@@ -1,6 +1,7 @@
 """DeCLUTR's spans: within their document, apart from each other, where their names say."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairseq_tn.data.document_spans import SAMPLINGS, SpanSampler
+from fairseq_tn.data.documents import line_at, token_offsets
 from fairseq_tn.errors import UserError
 
 
@@ -117,3 +119,17 @@ def test_equal_generators_draw_equal_spans():
 def test_bad_options_are_named(options, named):
     with pytest.raises(UserError, match=named):
         SpanSampler(**options)
+
+
+def test_the_line_of_a_token_is_found_without_copying_the_corpus():
+    sizes = np.array([3, 1, 2, 1, 1, 4])
+    offsets = token_offsets(sizes)
+    assert [line_at(offsets, token) for token in range(6)] == [0, 0, 2, 5, 5, 5]
+    many = token_offsets(np.full(200_000, 2))
+    tracemalloc.start()
+    try:
+        assert line_at(many, 150_000) == 150_000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000
