@@ -54,6 +54,11 @@ def open_boundaries(parts: Sequence[str], sizes: np.ndarray) -> Any:
             f"{paths[0]}.bin belongs to other text than {parts[0]}.bin: {_difference(found, sizes)}; "
             f"run {COMMAND} again"
         )
+    # the last lines of a file that is cut off would be missed in the middle of a run
+    if sum(os.path.getsize(indexed_dataset.data_file_path(path)) for path in paths) != int(
+        sizes.sum(dtype=np.int64)
+    ):
+        raise UserError(f"{paths[0]}.bin is shorter or longer than its index says; run {COMMAND} again")
     return boundaries
 
 

@@ -220,6 +220,14 @@ def test_data_that_were_made_anew_are_noticed(folder):
         assert not Corpus(str(path), loaded(folder / "data")).has_word_boundaries
 
 
+@pytest.mark.parametrize("size", [3, 40])
+def test_a_damaged_side_file_is_refused_before_training(folder, size):
+    prepare(folder, b"2 1\n1\n\n2\n")
+    os.truncate(folder / "data" / "train.words.bin", size)
+    with pytest.raises(UserError, match=r"train\.words\.bin is shorter or longer"):
+        Corpus(str(folder / "data" / "train"), loaded(folder / "data"), word_boundaries=True)
+
+
 def test_many_blocks_of_the_side_file(tmp_path, monkeypatch):
     monkeypatch.setattr("fairseq_tn.data.streams.BLOCK_BYTES", 7)
     rng = np.random.default_rng(3)
