@@ -195,14 +195,15 @@ def _run(args: argparse.Namespace, overrides: list[str]) -> int:
     cores = len(os.sched_getaffinity(0))
     jobs = args.jobs or (min(cores, 4) if args.small and gpus == 0 else 1)
     runner = Runner(store, jobs, max(1, cores // jobs), lambda line: print(line, flush=True))
-    with store.lock() if here.rank == 0 else contextlib.nullcontext():
-        failed: dict[str, str] = {"all": "it was stopped"}
+    failed: dict[str, str] = {"all": "it was stopped"}
+    with contextlib.ExitStack() as held:
         try:
+            if here.rank == 0:
+                held.enter_context(store.lock())
             failed = runner.run(plan.steps)
         finally:
             if failed and here.rank == 0 and here.kind != "alone":
-                runner.failure.parent.mkdir(parents=True, exist_ok=True)
-                runner.failure.touch()
+                runner.tell_failure()
         if here.rank:
             return bool(failed)
         if curve is not None:

@@ -182,6 +182,13 @@ def _status(path: Path) -> list[Any]:
     return [path.name, status.st_size, status.st_mtime_ns]
 
 
+def _time_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
 def remove(path: Path) -> None:
     """Remove a file or folder, or nothing."""
     if path.is_dir() and not path.is_symlink():
@@ -209,6 +216,8 @@ class Runner:
         self._children: set[subprocess.Popen] = set()
         self._lock = threading.Lock()
         self._stopped = False
+        # torchrun can give two starts one name: what the earlier one has left says nothing of this one
+        self._failed_before = _time_of(self.failure) if self.launch.kind == "torchrun" else None
 
     def run(self, steps: Sequence[Step]) -> dict[str, str]:
         """Run all; returns the name of each step that failed, or was not run because of one, and why.
@@ -330,8 +339,13 @@ class Runner:
     def _check_first(self) -> None:
         if self._stopped:
             raise StepFailedError("stopped")
-        if self.failure.is_file():
+        if _time_of(self.failure) not in (None, self._failed_before):
             raise StepFailedError("the first process ended with an error")
+
+    def tell_failure(self) -> None:
+        """Let the other processes know that the first one ends with an error."""
+        self.failure.parent.mkdir(parents=True, exist_ok=True)
+        self.failure.touch()
 
     @property
     def failure(self) -> Path:

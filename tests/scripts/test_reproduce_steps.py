@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from reproduction.__main__ import main
 from reproduction.steps import Runner, Step, Store, ordered
 from reproduction.workers import Launch, launch
 
@@ -149,6 +150,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 import signal
+from reproduction.__main__ import main
 from reproduction.steps import Runner, Step, Store
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background inherits that it is ignored
@@ -242,8 +244,7 @@ def both_ranks(folder: Path, steps) -> list[dict[str, str]]:
         runners.append(runner)
         failed[rank] = runner.run(steps(folder))
         if failed[rank] and rank == 0:
-            runner.failure.parent.mkdir(parents=True, exist_ok=True)
-            runner.failure.touch()
+            runner.tell_failure()
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in (1, 0)]
     for thread in threads:
@@ -281,6 +282,26 @@ def test_all_processes_train_and_the_first_does_the_rest(tmp_path, monkeypatch):
     assert (runs(tmp_path, "data"), runs(tmp_path, "score")) == (1, 1)
     failed = both_ranks(tmp_path / "other", lambda folder: steps(folder, "false"))
     assert all(failed)
+    # the next start has the same name, as with torchrun's static rendezvous, and the file of the failure is still there
+    assert both_ranks(tmp_path / "other", steps) == [{}, {}]
+
+
+def test_the_others_hear_of_a_first_process_that_fails_before_its_first_step(tmp_path, monkeypatch, capsys):
+    for key, value in SLURM.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("SLURM_PROCID", "0")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    for name in ("corpora/owt/dict.txt", "models/bert-base-uncased/model.pt"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).touch()
+    output = tmp_path / "out"
+    given = ["--models", tmp_path / "models", "--corpora", tmp_path / "corpora", "--output", output]
+    with Store(output).lock():
+        assert main(["electra-small", *map(str, given), "--tasks", "none"]) == 2
+    assert "another run is going on" in capsys.readouterr().err
+    second = Runner(Store(output, launch(SLURM)))
+    assert second.failure.is_file()
+    assert "first process" in second.run([counted(tmp_path, "step")])["step"]
 
 
 def test_the_mark_tells_what_was_run(tmp_path):
