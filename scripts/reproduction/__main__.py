@@ -159,6 +159,7 @@ def _checked(path: Path | None, option: str) -> Path | None:
 def _run(args: argparse.Namespace, overrides: list[str]) -> int:
     import torch
 
+    from fairseq_tn.analysis.plots import require_matplotlib
     from reproduction import results
     from reproduction.plan import Inputs, Options, Planner
     from reproduction.settings import Hardware
@@ -167,11 +168,20 @@ def _run(args: argparse.Namespace, overrides: list[str]) -> int:
 
     here = launch()
     gpus = torch.cuda.device_count() if args.gpus is None else args.gpus
+    if gpus < 0:
+        raise UserError(f"--gpus is {gpus}; give 0 for the CPU, or how many")
     here.check(gpus)
     hardware = Hardware(here.world_size(gpus), args.precision, args.sequences_per_gpu)
     rows = chosen_rows(args.rows, args.all, args.small)
-    curve = None if args.curve is None else chosen_tasks([args.curve], args.small)[0]
+    curve = None if args.curve is None else chosen_tasks([args.curve], args.small, "--curve")[0]
     tasks = [] if args.tasks == ["none"] else chosen_tasks(args.tasks, args.small)
+    # what would end the call after hours of work
+    if args.baseline not in ROWS:
+        raise UserError(f"--baseline {args.baseline} is no row; --list shows all")
+    if args.docs is not None:
+        results.marked_text(args.docs)
+    if curve is not None:
+        require_matplotlib()
     output = args.output or ROOT / "outputs" / ("reproduce-small" if args.small else "reproduce")
     store = Store(output.resolve(), here)
     names = ("models", "corpora", "data", "vectors", "wordnet", "init", "dump")
@@ -188,6 +198,11 @@ def _run(args: argparse.Namespace, overrides: list[str]) -> int:
     if here.rank == 0:
         for name, reason in plan.skipped.items():
             print(f"skipped: {name}: {reason}")
+    if curve is not None and not plan.evaluations:
+        raise UserError(
+            f"--curve {curve.name}: "
+            + plan.skipped.get(curve.name, "it judges text of another language than these rows'")
+        )
     if args.dry_run:
         for step in ordered(plan.steps):
             print(f"{'done' if store.finished(step) else 'to do':6} {step.name}")
@@ -239,6 +254,11 @@ def main(words: list[str]) -> int:
         return _run(args, overrides)
     except UserError as error:
         print(f"reproduce.sh: error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a folder that cannot be written to, a full disk
+        print(
+            f"reproduce.sh: error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         print("\nreproduce.sh: stopped; called again with the same options, it goes on", file=sys.stderr)

@@ -153,9 +153,11 @@ class Planner:
                 plan.pretraining[row.name] = step
             self._evaluate(plan, row, start, step, [curve] if curve else tasks, curve is not None)
         if not plan.steps:
+            missing = "; ".join(f"{name}: {reason}" for name, reason in plan.skipped.items())
             raise UserError(
-                "nothing can be done; what is missing: "
-                + "; ".join(f"{name}: {reason}" for name, reason in plan.skipped.items())
+                f"nothing can be done; what is missing: {missing}"
+                if missing
+                else "nothing can be done: these rows train nothing, and no task of their language judges them"
             )
         return plan
 

@@ -152,6 +152,18 @@ def _notes(skipped: Mapping[str, str], failed: Mapping[str, str]) -> list[str]:
     return ["", *notes] if notes else []
 
 
+def marked_text(document: Path) -> str:
+    """The document that the table is to be written into.
+
+    Raises:
+        UserError: it lacks the marks
+    """
+    text = document.read_text(encoding="utf-8") if document.is_file() else ""
+    if BEGIN not in text or END not in text.split(BEGIN, 1)[1]:
+        raise UserError(f"--docs {document}: it has no line {BEGIN} with {END} after it")
+    return text
+
+
 def write_table(text: str, path: Path, document: Path | None) -> None:
     """Write the table to its own file, and between the marks of a document if one is given.
 
@@ -162,9 +174,7 @@ def write_table(text: str, path: Path, document: Path | None) -> None:
         temporary.write_text(text, encoding="utf-8")
     if document is None:
         return
-    before = document.read_text(encoding="utf-8") if document.is_file() else ""
-    if BEGIN not in before or END not in before.split(BEGIN, 1)[1]:
-        raise UserError(f"--docs {document}: it has no line {BEGIN} with {END} after it")
+    before = marked_text(document)
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
     with atomic_path(document) as temporary:
         temporary.write_text(

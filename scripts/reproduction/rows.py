@@ -228,7 +228,7 @@ def represented(row: Row) -> list[Row]:
     return [row, *(other for other in ROWS.values() if other.small == row.name and other is not row)]
 
 
-def chosen_tasks(names: Sequence[str], small: bool) -> list[Task]:
+def chosen_tasks(names: Sequence[str], small: bool, option: str = "--tasks") -> list[Task]:
     """The tasks that are asked for, or without names all (``small``: those there is time for).
 
     Raises:
@@ -236,5 +236,6 @@ def chosen_tasks(names: Sequence[str], small: bool) -> list[Task]:
     """
     for name in names:
         if name not in TASKS:
-            raise UserError(f"--tasks {name}: there is none; give {', '.join(map(repr, TASKS))}, or none")
+            none = ", or none" if option == "--tasks" else ""
+            raise UserError(f"{option} {name}: there is none; give {', '.join(map(repr, TASKS))}{none}")
     return [task for task in TASKS.values() if (task.name in names if names else task.small or not small)]

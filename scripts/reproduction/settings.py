@@ -13,7 +13,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from fairseq_tn.errors import UserError
 from reproduction.rows import ROOT, SMALL, Row
 
-# what the place of the package and another number of GPUs change; the result does not, but for the order of sums
+# what the place of the package and another number of GPUs change; the result does not, but for the order of sums (and
+# for contrast between sentences: see `identity`)
 _IRRELEVANT = (
     "hydra",
     "common.user_dir",
@@ -125,6 +126,9 @@ def _shorten(config: DictConfig, updates: int) -> None:
 
 def _share_out(config: DictConfig, hardware: Hardware) -> None:
     """The sequences of an update on this hardware: in parallel, then what fits into a GPU, then one after the other."""
+    for key in ("dataset.batch_size", "distributed_training.distributed_world_size"):
+        _check_number(key, OmegaConf.select(config, key))
+    _check_number("optimization.update_freq", _frequency(config))
     total = sequences_per_update(config)
     processes = max(1, hardware.gpus)
     if total % processes:
@@ -145,11 +149,21 @@ def _share_out(config: DictConfig, hardware: Hardware) -> None:
         config.common.bf16 = True
 
 
+def _frequency(config: DictConfig) -> Any:
+    """Batches of an update, one after the other."""
+    frequency = OmegaConf.select(config, "optimization.update_freq")
+    return frequency[0] if isinstance(frequency, ListConfig) and frequency else frequency
+
+
+def _check_number(key: str, value: Any) -> None:
+    """Refuse what an override has made of a number that is shared out."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"{key} is {value!r}; it must be a whole number, 1 or more")
+
+
 def sequences_per_update(config: DictConfig) -> int:
     """Sequences of an update, on whatever it runs."""
-    frequency = config.optimization.update_freq
-    steps = frequency[0] if isinstance(frequency, ListConfig) else frequency
-    return config.dataset.batch_size * steps * config.distributed_training.distributed_world_size
+    return config.dataset.batch_size * _frequency(config) * config.distributed_training.distributed_world_size
 
 
 def identity(config: DictConfig) -> dict[str, Any]:
@@ -163,6 +177,10 @@ def identity(config: DictConfig) -> dict[str, Any]:
             part = part[section]
         part.pop(key, None)
     content["sequences_per_update"] = sequences_per_update(config)
+    if config.criterion.get("_name") == "sentence_contrastive":
+        # the others that a sentence is told from are those of all GPUs, not those of the batches before and after
+        processes = config.distributed_training.distributed_world_size
+        content["sequences_contrasted"] = config.dataset.batch_size * processes
     return json.loads(json.dumps(content))
 
 

@@ -171,6 +171,26 @@ def test_an_update_has_as_many_sequences_on_any_hardware(gpus, sequences, batch,
     assert identity(cfg) == identity(same)
 
 
+def test_what_a_sentence_is_told_from_is_no_matter_of_hardware():
+    """Accumulated batches are no candidates: fewer GPUs are another run, unless as much fits into them together."""
+    row = ROWS["bert-base-simcse"]
+    before = identity(config(row, hardware=Hardware(8)))
+    assert before["sequences_contrasted"] == 256
+    assert identity(config(row, hardware=Hardware(4))) != before
+    assert identity(config(row, hardware=Hardware(8, "fp16", 16))) != before
+    assert identity(config(row, hardware=Hardware(4, "fp16", 64))) == before
+    assert "sequences_contrasted" not in identity(config(ROWS["bert-base-tacl"], hardware=Hardware(8)))
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["dataset.batch_size=null", "optimization=3", "optimization.update_freq=[]", "dataset.batch_size=0"],
+)
+def test_numbers_that_cannot_be_shared_out_are_named(override):
+    with pytest.raises(UserError, match="must be a whole number"):
+        config(ROWS["bert-base-tacl"], overrides=[override])
+
+
 def test_sequences_that_cannot_be_shared_out_are_named():
     with pytest.raises(UserError, match="256 sequences"):
         config(ROWS["bert-base-tacl"], hardware=Hardware(3))
@@ -430,17 +450,47 @@ def test_list_names_rows_and_tasks(capsys):
         ("bert-base-tacl", "no en/dict.txt in --corpora (not given)"),
         ("bert-base-tacl --data /nowhere", "--data /nowhere: there is no such"),
         ("bert-base-tacl --tasks rte", "--tasks rte"),
-        ("bert-base-tacl --curve rte", "rte"),
+        ("bert-base-tacl --curve rte", "--curve rte"),
+        (
+            "bert-base-mt --baseline bert --corpora THERE/corpora --models THERE/models",
+            "--baseline bert is no row",
+        ),
+        ("bert-base-mt --docs THERE/x.md --corpora THERE/corpora --models THERE/models", "it has no line"),
+        (
+            "bert-base-mt --curve RTE --corpora THERE/corpora --models THERE/models",
+            "--curve RTE: no glue/RTE",
+        ),
+        ("bert-base-mt --curve PKU --corpora THERE/corpora --models THERE/models", "another language"),
+        ("bert-base --tasks none --corpora THERE/corpora --models THERE/models", "these rows train nothing"),
         ("bert-base-mt --corpora THERE/corpora --models THERE/models -- lr", "lr after --"),
         ("--all --corpora THERE/corpora --models THERE/data", "nothing can be done"),
+        ("bert-base-mt --gpus -1", "--gpus is -1"),
     ],
 )
 def test_bad_arguments_are_one_line(arguments, message, there, tmp_path, capsys):
     words = arguments.replace("THERE", str(tmp_path)).split()
+    if "--" not in words:  # so that what is not refused writes nothing elsewhere, and trains nothing
+        words += ["--output", str(tmp_path / "out"), "--dry-run"]
     assert main(words) == 2
     error = capsys.readouterr().err
     assert message in error
     assert error.startswith("reproduce.sh: error: ")
+    assert error.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(there, tmp_path, capsys):
+    given = [
+        "--corpora",
+        there.corpora,
+        "--models",
+        there.models,
+        "--output",
+        there.corpora / "en/dict.txt/x",
+    ]
+    assert main(["bert-base-mt", "--gpus", "0", *map(str, given)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("reproduce.sh: error: ")
+    assert "Not a directory" in error
     assert error.count("\n") == 1
 
 
