@@ -77,8 +77,9 @@ class SplitCounts:
 
     impossible: unanswerable questions. windows: of all questions. longest: tokens of the longest window.
     cut_questions: longer than --max-query-length. misplaced: answers that do not stand at their offset.
-    unaligned: answers without a token. dropped: questions left out because no answer was left (training only).
-    inexact: answers that end within a token, so that their tokens say more. tokens, unknown: of the contexts.
+    first_misplaced: the id of the first one's question. unaligned: answers without a token. dropped: questions left
+    out because no answer was left (training only). inexact: answers that end within a token, so that their tokens
+    say more. tokens, unknown: of the contexts.
     """
 
     paragraphs: int = 0
@@ -89,6 +90,7 @@ class SplitCounts:
     cut_questions: int = 0
     answers: int = 0
     misplaced: int = 0
+    first_misplaced: str = ""
     unaligned: int = 0
     inexact: int = 0
     dropped: int = 0
@@ -141,7 +143,7 @@ def prepare_squad(
                 writer.add(*encoded)
                 progress(1)
             found[name] = writer.finish()
-            _check_offsets(found[name], writer.first_misplaced, files[name])
+            _check_offsets(found[name], files[name])
             if not found[name].questions:
                 raise UserError(
                     f"{files[name]}: no question has an answer that tokens stand for; give another file"
@@ -156,11 +158,11 @@ def prepare_squad(
     return found
 
 
-def _check_offsets(counts: SplitCounts, first: str, path: str | Path) -> None:
+def _check_offsets(counts: SplitCounts, path: str | Path) -> None:
     if counts.misplaced > _MISPLACED_SHARE * counts.answers:
         raise UserError(
             f"{path}: {counts.misplaced:,} of {counts.answers:,} answers do not stand at their answer_start, as that "
-            f"of question {first!r}; it must count characters of the context from 0"
+            f"of question {counts.first_misplaced!r}; it must count characters of the context from 0"
         )
 
 
@@ -191,7 +193,6 @@ class _SplitWriter:
         )
         self._windows: list[tuple[int, ...]] = []
         self._counts = SplitCounts()
-        self.first_misplaced = ""
 
     def add(self, paragraph: Paragraph, context: AlignedSymbols, queries: Sequence[list[str]]) -> None:
         """Write the windows of all questions of a paragraph."""
@@ -250,7 +251,7 @@ class _SplitWriter:
             begin = answer.begin + len(answer.text) - len(answer.text.lstrip())
             if not bare or begin < 0 or text[begin : begin + len(bare)] != bare:
                 counts.misplaced += 1
-                self.first_misplaced = self.first_misplaced or question.id
+                counts.first_misplaced = counts.first_misplaced or question.id
                 continue
             cover = context.cover(begin, begin + len(bare))
             if cover is None:

@@ -217,5 +217,16 @@ def downstream_json(comparison: Comparison) -> dict[str, Any]:
         average.name: {method: average.of(_scores(comparison, method)) for method in comparison.methods}
         for average in _averages(comparison)
     }
+    content["published"] = [
+        {
+            "method": row.method,
+            "source": row.source,
+            "values": [
+                {"task": task, "metric": metric, "value": value}
+                for (task, metric), value in row.values.items()
+            ],
+        }
+        for row in PUBLISHED
+    ]
     content["caution"] = CAUTION
     return content

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from small_squad import make_squad, one_question, write_squad, write_words_dict
 from small_tokenizers import train_gpt2, train_sentencepiece, train_wordpiece
 
+from fairseq_tn.cli.preparing.squad import describe
 from fairseq_tn.data.answers import AnswerSearch, best_spans
 from fairseq_tn.data.encoders import EncoderOptions, load_encoder
 from fairseq_tn.data.squad import read_squad
@@ -214,6 +215,9 @@ def test_counts_of_answers_that_do_not_fit(tmp_path):
     paragraph(content)["qas"] += [{"id": i, "question": "w1", "answers": a} for i, a in more]
     split, counts = prepared(tmp_path, content)
     assert (counts.answers, counts.misplaced, counts.inexact, counts.dropped) == (25, 2, 1 + 21, 1)
+    assert "2 answers not at their answer_start (the first: question 'r')" in describe(
+        counts, version_2=False
+    )
     assert [one.id for one in split.questions][:3] == ["q", "s", "t"]
     valid, counts = prepared(tmp_path, content, split="valid")
     assert (counts.questions, counts.dropped) == (24, 0)

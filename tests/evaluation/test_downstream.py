@@ -40,8 +40,10 @@ def test_overview_and_details():
     assert overview.head == ["method", "RTE, valid (accuracy)", "SQuAD 2.0, valid (accuracy)"]
     assert overview.rows[:2] == [["mt (baseline)", "37.50 ± 17.68", "50.00"], [EVIL, Strong("75.00"), "–"]]
     assert [row[0] for row in overview.rows[2:]] == [f"{one.method} (published)" for one in PUBLISHED]
-    assert all(set(row[1:]) == {"–"} for row in overview.rows[2:])
-    mt, evil = rte.rows
+    # only what the papers have of these columns
+    assert [row[1:] for row in overview.rows[2:]] == [["66.40", "–"], *[["–", "–"]] * 3]
+    mt, evil, bert = rte.rows
+    assert bert == ["BERT-base (published)", "–", "66.40", *["–"] * 5]
     assert mt == ["mt", "2", "37.50", "17.68", "50.00", "–", "–", "–"]
     assert evil[:6] == [EVIL, "1", Strong("75.00"), "–", "75.00", "+37.50"]
     # of another metric the paper's figures stand beside
@@ -95,10 +97,11 @@ def test_averages_by_hand():
 
 def test_berts_own_table_has_its_average():
     """The figures of BERT-base in Table 1 of Devlin et al. (2019), whose average is 79.6."""
-    row = {"CoLA": {"matthews": 52.1}, "STS-B": {"spearman": 85.8}, "MRPC": {"f1": 88.9}, "QQP": {"f1": 71.2}}
-    row |= {"SST-2": {"accuracy": 93.5}, "QNLI": {"accuracy": 90.5}, "RTE": {"accuracy": 66.4}}
-    row["MNLI"] = {"accuracy": 84.6, "accuracy_mismatched": 83.4}
-    assert round(AVERAGES[0].of(row), 1) == 79.6 == PUBLISHED[0].value("GLUE", "average")
+    row = PUBLISHED[0]
+    tasks = {task: {metric: row.value(task, metric) for metric in values} for task, values in glue().items()}
+    assert sum(value is not None for values in tasks.values() for value in values.values()) == 9
+    assert round(AVERAGES[0].of(tasks), 1) == 79.6 == row.value("GLUE", "average")
+    assert "Devlin" in row.source
 
 
 def test_averages_stand_beside_the_published_one():
@@ -133,6 +136,14 @@ def test_json_is_unrounded():
     assert mt["deviation"] == pytest.approx(np.std([50, 25], ddof=1))
     assert evil["difference"]["value"] == 37.5
     assert content["resamples"] == 100
+
+
+def test_json_has_the_published_figures():
+    bert, tacl, *_ = json.loads(json.dumps(downstream_json(compare(RESULTS))))["published"]
+    assert (bert["method"], tacl["method"]) == ("BERT-base", "BERT-base + TaCL")
+    assert {"task": "SQuAD 2.0", "metric": "f1", "value": 77.5} in tacl["values"]
+    assert {"task": "RTE", "metric": "accuracy", "value": 66.4} in bert["values"]
+    assert "TaCL" in tacl["source"]
 
 
 # --- the command --------------------------------------------------------------------------------------------------

@@ -107,7 +107,10 @@ def describe(counts: "SplitCounts", version_2: bool) -> str:
     line += f" on {counts.paragraphs:,} contexts, {counts.windows:,} windows of up to {counts.longest} tokens"
     for number, text in (
         (counts.cut_questions, "questions cut to --max-query-length"),
-        (counts.misplaced, "answers not at their answer_start"),
+        (
+            counts.misplaced,
+            f"answers not at their answer_start (the first: question {counts.first_misplaced!r})",
+        ),
         (counts.unaligned, "answers without a token"),
         (counts.inexact, "answers that end within a token"),
         (counts.dropped, "questions left out for want of an answer"),
