@@ -381,7 +381,7 @@ def test_table_shows_measured_and_published_figures(evaluated):
     text = results.table([ROWS["bert-base"]], plan, store, skipped=skipped, failed=failed)
     lines = text.splitlines()
     assert "| row | what trains | last validation | RTE (accuracy) | minutes |" in lines
-    assert "| `bert-base` | BERT as it is | – | 55.0 ± 7.1 / – | 2.0 |" in lines
+    assert "| `bert-base` | BERT as it is | – | 55.0 ± 7.1 / 66.4 | 2.0 |" in lines
     assert any(line.startswith("| `bert-base-tacl` |") and "70.0 ± 0.0 / –" in line for line in lines)
     assert "- failed: **x**: it broke" in lines
     assert "- skipped: **SQuAD 1.1**: no file" in lines
@@ -393,6 +393,7 @@ def test_table_shows_measured_and_published_figures(evaluated):
     ("row", "task", "metric", "figure"),
     [
         ("bert-base", "SQuAD 2.0", "f1", "76.8"),
+        ("bert-base", "MRPC", "f1", "88.9"),
         ("bert-base-tacl", "SQuAD 1.1", "f1", "89.0"),
         ("bert-base-chinese-tacl", "Weibo NER", "f1", "69.5"),
         ("bert-base-tacl", "RTE", "accuracy", "–"),
