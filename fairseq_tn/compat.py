@@ -40,10 +40,17 @@ def _broadcast_checkpoint() -> list:
     return [_TensorPlaceholder, *configuration, typing.Any, dict, list, int, collections.defaultdict]
 
 
+# until 0.9 fairseq pickled these into checkpoints (``train_meters``), and nobody reads them since
+_OLD_METERS = [
+    type(name, (), {"__module__": "fairseq.meters"})
+    for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
+]
+
+
 def allow_checkpoint_files() -> None:
     """Let torch's restricted unpickler read the files that fairseq writes; does not import fairseq."""
     if hasattr(torch.serialization, "add_safe_globals"):
-        torch.serialization.add_safe_globals([argparse.Namespace, *_numpy_scalars()])
+        torch.serialization.add_safe_globals([argparse.Namespace, *_numpy_scalars(), *_OLD_METERS])
 
 
 def allow_checkpoints() -> None:

@@ -1,12 +1,14 @@
 """Checkpoints of fairseq's roberta: trained from converted weights, and written by old releases."""
 
 import argparse
+from collections import OrderedDict
 
 import pytest
 import torch
 import transformers
 from fairseq import checkpoint_utils, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.logging import meters
 from fairseq_cli import preprocess, train
 from safetensors.torch import load_file
 from small_roberta import TEXT, write_roberta, write_tokenizer_json
@@ -16,6 +18,7 @@ from fairseq_tn.cli import main
 from fairseq_tn.convert.from_hf import convert_from_hf, task_dictionary
 from fairseq_tn.convert.roberta import outputs
 from fairseq_tn.convert.to_hf import convert_to_hf
+from fairseq_tn.synonyms.model_embeddings import read_embedding
 
 
 @pytest.fixture
@@ -176,6 +179,25 @@ def test_other_writings_of_the_same_checkpoint(folder, writing):
     expected, written = (load_file(folder / name / "model.safetensors") for name in ("original", "back"))
     assert written.keys() == expected.keys()
     assert all(torch.equal(value, written[name]) for name, value in expected.items())
+
+
+def test_the_meters_that_old_runs_saved_do_no_harm(folder, monkeypatch):
+    """Until 0.9 fairseq pickled its meters into checkpoints, by the name that their module had then."""
+
+    def with_meters(content):
+        of_2019(content)
+        kinds = [meters.AverageMeter(), meters.TimeMeter(), meters.StopwatchMeter()]
+        content["extra_state"]["train_meters"] = OrderedDict((type(one).__name__, one) for one in kinds)
+
+    with monkeypatch.context() as then:
+        for name in ("AverageMeter", "TimeMeter", "StopwatchMeter"):
+            then.setattr(getattr(meters, name), "__module__", "fairseq.meters")
+        change(folder, with_meters)
+    path = folder / "fairseq/model.pt"
+    assert back(folder).notes == []
+    symbols = task_dictionary(folder / "fairseq/dict.txt").symbols
+    assert len(read_embedding(path, symbols)) == len(symbols)
+    assert checkpoint_utils.load_checkpoint_to_cpu(str(path))["model"]
 
 
 def test_the_checkpoint_of_2019_is_one(folder):
