@@ -240,6 +240,7 @@ def _split_off(splits: Mapping[str, _Split], share: float, seed: int) -> dict[st
         "train": dataclasses.replace(train, chosen=rest),
         "valid": dataclasses.replace(train, chosen=drawn),
     }
+    parts["valid"].report.halves = 0  # they are the file's, and said of what is left
     return {**parts, **{name: split for name, split in splits.items() if name != "train"}}
 
 

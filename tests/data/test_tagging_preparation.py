@@ -151,6 +151,13 @@ def test_a_development_set_is_split_off(tmp_path):
     assert with_valid.splits["train"].sentences == 50
 
 
+def test_halves_of_characters_are_counted_once(tmp_path):
+    lines = [b"a\tB-X\n\n"] * 19 + [b"\xed\xa0\xbd\tO\n\xed\xb2\x8b\tO\n\n"]
+    (tmp_path / "t.txt").write_bytes(b"".join(lines))
+    report = prepare(tmp_path / "data", train=tmp_path / "t.txt")
+    assert {name: split.halves for name, split in report.splits.items()} == {"train": 2, "valid": 0}
+
+
 def test_labels_are_those_of_the_training_set(tmp_path):
     files = {
         "train": write_conll(tmp_path / "train", [[("a", "B-X"), ("b", "O")]]),
