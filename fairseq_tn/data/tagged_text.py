@@ -130,8 +130,11 @@ def detect_format(path: str | Path) -> TextFormat:
         UserError: it cannot be told, or see :func:`read_lines`
     """
     lines, _ = read_lines(path)
-    rows = [_fields(line) for line in lines[: 100 * _LOOKED_AT] if not _is_blank(line)]
-    rows = [row for row in rows if row[0] != _DOCUMENT][:_LOOKED_AT]
+    numbered = [
+        (n, _fields(line)) for n, line in enumerate(lines[: 100 * _LOOKED_AT], 1) if not _is_blank(line)
+    ]
+    numbered = [(n, row) for n, row in numbered if row[0] != _DOCUMENT][:_LOOKED_AT]
+    rows = [row for _, row in numbered]
     widths = Counter(len(row) for row in rows if len(row) > 1)
     if widths:
         ((width, _),) = widths.most_common(1)
@@ -141,8 +144,13 @@ def detect_format(path: str | Path) -> TextFormat:
             return TextFormat(CONLL, has_places(lines))
     if not any(_TAG.fullmatch(row[-1]) for row in rows):
         return TextFormat(SEGMENTATION)
+    where = ""
+    # columns that are ragged; of words between blanks there is no such number
+    if widths and len(rows) < 2 * widths[width] and widths[width] < len(rows):
+        odd, row = next(pair for pair in numbered if len(pair[1]) != width)
+        where = f" (line {odd} has {len(row)} columns, most lines have {width})"
     raise UserError(
-        f"{path} looks neither like CoNLL columns nor like words between blanks; say which with --format"
+        f"{path} looks neither like CoNLL columns nor like words between blanks{where}; say which with --format"
     )
 
 

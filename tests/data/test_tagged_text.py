@@ -142,6 +142,8 @@ def test_missing_file(tmp_path):
 def test_neither_columns_nor_words(tmp_path):
     with pytest.raises(UserError, match="--format"):
         detect_format(write(tmp_path, "a O\nb c O\n"))
+    with pytest.raises(UserError, match=r"line 3 has 1 columns, most lines have 2\)"):
+        detect_format(write(tmp_path, "a O\n\nb\nc O\n"))
 
 
 @pytest.mark.parametrize(
