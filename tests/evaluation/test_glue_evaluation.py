@@ -13,7 +13,8 @@ from training import MODEL_SIZES, flags
 import fairseq_tn
 from fairseq_tn.cli import main
 from fairseq_tn.data.glue import TASKS
-from fairseq_tn.evaluation.glue import Predictions, metrics_of
+from fairseq_tn.data.sentence_prediction import Prepared
+from fairseq_tn.evaluation.glue import Predictions, metrics_of, write_submission
 from fairseq_tn.evaluation.results import read_result
 
 MODELS = {
@@ -151,6 +152,16 @@ def test_scores_of_stsb_are_from_0_to_5(trained, prepared, tmp_path):
     lines = (tmp_path / "out" / "STS-B.tsv").read_text().splitlines()[1:]
     assert [line.split("\t")[0] for line in lines] == [str(100 + n) for n in range(5)]
     assert all(0 <= float(line.split("\t")[1]) <= 5 for line in lines)
+
+
+def test_the_server_gets_scores_as_they_are_cut_to_their_range(prepared, tmp_path):
+    data = Prepared.load(prepared("STS-B"))
+    scores = np.array([-0.2, 0, 2.3456, 4.9999, 5.4])
+    write_submission(tmp_path / "STS-B.tsv", data, Predictions("test", scores, None))
+    lines = [line.split("\t") for line in (tmp_path / "STS-B.tsv").read_text().splitlines()]
+    assert lines[0] == ["index", "prediction"]
+    assert [line[1] for line in lines[1:]] == ["0.000", "0.000", "2.346", "5.000", "5.000"]
+    assert [line[0] for line in lines[1:]] == [str(100 + n) for n in range(5)]
 
 
 def test_mnli_has_two_of_everything_and_the_diagnostic_set(trained, prepared, folder, tmp_path):
