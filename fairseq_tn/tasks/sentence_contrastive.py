@@ -67,7 +67,7 @@ class SentenceContrastiveTask(BertPretrainingTask):
             raise UserError(f"--span-mask-length is {cfg.span_mask_length}; it must be 1 or more")
         if self.views == "nli" and not (cfg.no_nsp and str(cfg.sample_break_mode) == "eos"):
             raise UserError("--views nli reads a premise a line: give --no-nsp --sample-break-mode eos")
-        room = cfg.tokens_per_sample - 2
+        room = max(1, cfg.tokens_per_sample - 2)  # with less the data set has its say
         longest = room if cfg.max_span_length is None else cfg.max_span_length
         if self.views == "declutr" and longest > room:
             raise UserError(

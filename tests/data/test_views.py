@@ -244,6 +244,11 @@ def test_bad_options_are_named(options, named, data):
     assert named in str(error.value)
 
 
+def test_too_few_tokens_for_a_sequence_are_named_as_such(data):
+    with pytest.raises(UserError, match="--tokens-per-sample is 2; blocks"):
+        make_dataset(data, tokens_per_sample=2, no_nsp=True)
+
+
 def test_random_documents_of_every_length_give_spans(tmp_path):
     documents = [[["w1"]], *random_documents(20, seed=4), [["w2"]]]
     folder = make_corpus(tmp_path / "data", train=documents)
