@@ -40,9 +40,21 @@ LIBRARIES = {
     "tensorboard": ("analysis", "reading and showing TensorBoard logs"),
 }
 NEEDED_EXTRAS = ("", "hf", "analysis")  # of the main job
-TASKS = ("bert_pretraining", "teacher_student")
-CRITERIONS = ("bert_pretraining", "mlm_hard_correction", "mlm_soft_reg", "tacl_contrastive")
-ARCHITECTURES = tuple(f"tn_bert_{size}" for size in ("tiny", "mini", "small", "medium", "base", "large"))
+TASKS = ("bert_pretraining", "teacher_student", "sentence_contrastive", "squad", "token_tagging")
+CRITERIONS = (
+    "bert_pretraining",
+    "mlm_hard_correction",
+    "mlm_soft_reg",
+    "tacl_contrastive",
+    "electra",
+    "sentence_contrastive",
+    "span_extraction",
+    "token_tagging",
+)
+ARCHITECTURES = (
+    *(f"tn_bert_{size}" for size in ("tiny", "mini", "small", "medium", "base", "large")),
+    *(f"tn_electra_{size}" for size in ("small", "base", "large")),
+)
 
 
 @dataclass(frozen=True)

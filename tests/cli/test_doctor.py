@@ -1,10 +1,13 @@
 """``fairseq-tn doctor``: what is missing fails it only if the main job needs it."""
 
 import json
+import re
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+import fairseq_tn
 from fairseq_tn.cli import main
 from fairseq_tn.cli.doctor import LIBRARIES
 
@@ -31,7 +34,13 @@ def test_all_is_well_where_the_tests_run(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1] == "fairseq-tn doctor: pre-training can run on this machine"
     assert [name for name in LIBRARIES if not any(f"ok {name} " in line for line in lines)] == []
-    assert any("ok criterions" in line and "tacl_contrastive" in line for line in lines)
+    plugin = fairseq_tn.__file__.removesuffix("__init__.py")
+    for kind, folder in (("tasks", "tasks"), ("criterions", "criterions")):
+        (line,) = (line for line in lines if f"ok {kind} " in line)
+        source = "".join(path.read_text() for path in Path(plugin, folder).glob("*.py"))
+        registered = re.findall(rf'@register_{folder.rstrip("s")}\(\s*"(\w+)"', source)
+        assert sorted(line.split(None, 2)[2].split(", ")) == sorted(registered)
+    assert any("ok architectures" in line and "tn_electra_small" in line for line in lines)
 
 
 @pytest.mark.parametrize(("library", "status"), [("subword-nmt", 0), ("matplotlib", 1), ("tokenizers", 1)])
