@@ -16,7 +16,8 @@ _DESCRIPTION = """\
 Pre-train, fine-tune and evaluate rows of the papers' tables, and add each to a report beside the published figure.
 Called again with the same options, what is done is not repeated and what was interrupted goes on; what depends on
 changed options or files is done anew. Under torchrun or SLURM all processes train together and the first does the
-rest. What follows -- are settings of pre-training, as fairseq-hydra-train takes them."""
+rest. What follows -- are settings of pre-training, as fairseq-hydra-train takes them.
+The first call makes .venv and installs into it; --no-install uses the Python environment that is active."""
 
 _EXAMPLES = """\
 examples:
@@ -129,7 +130,7 @@ def _show_list() -> None:
     print("rows (in brackets: the row that stands for it with --small)\n")
     for row in ROWS.values():
         twin = f"  [{row.small}]" if row.small not in ("", row.name) else ""
-        print(f"  {row.name:24} {row.paper:15} {row.method}{twin}")
+        print(f"  {row.name:25} {row.paper:15} {row.method}{twin}")
     small = sum(1 for row in ROWS.values() if row.small in ("", row.name))
     print(
         f"\n{len(ROWS)} rows, {small} with --small\n\ntasks (*: with --small too), and where below --data\n"

@@ -442,6 +442,12 @@ def test_list_names_rows_and_tasks(capsys):
     assert main(["--list"]) == 0
     shown = capsys.readouterr().out
     assert all(name in shown for name in (*ROWS, *TASKS))
+    columns = {
+        line.index(ROWS[name].paper)
+        for line in shown.splitlines()
+        if (name := line[2:].split(" ")[0]) in ROWS
+    }
+    assert len(columns) == 1
 
 
 @pytest.mark.parametrize(
