@@ -6,7 +6,7 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 
 from fairseq_tn.cli import main
-from fairseq_tn.data.nli import ENDINGS, read_triples
+from fairseq_tn.data.nli import ENDINGS, TripleCounts, read_triples
 from fairseq_tn.errors import UserError
 
 TRIPLES = [
@@ -43,6 +43,64 @@ def test_headers_blank_lines_and_other_line_ends_are_no_triples(name, tmp_path):
     text = ("\ufeff" + header + path.read_text(encoding="utf-8") + "\n").replace("\n", "\r\n")
     path.write_bytes(text.encode("utf-8"))
     assert [triple for _, triple in read_triples(path)] == TRIPLES
+
+
+# label, premise, hypothesis
+PAIRS = [
+    ("neutral", "rain", "a storm"),
+    ("entailment", "rain", "it is wet"),
+    ("contradiction", "two dogs run", "cats sit"),
+    ("-", "two dogs run", "animals"),
+    ("contradiction", "rain", "sun"),
+    ("entailment", "two dogs run", 'the "dogs"'),
+    ("entailment", "two dogs run", ""),
+    ("entailment", "two dogs run", "dogs"),
+    ("contradiction", "two dogs run", "dogs sleep"),
+    ("contradiction", "two dogs run", "one dog"),
+    ("entailment", "snow", "white"),
+]
+JOINED = [
+    (2, ("rain", "it is wet", "sun")),
+    (6, ("two dogs run", 'the "dogs"', "cats sit")),
+    (8, ("two dogs run", "dogs", "dogs sleep")),
+]
+
+
+@pytest.mark.parametrize("form", ["snli.jsonl", "snli.txt", "MNLI/train.tsv"])
+def test_labelled_pairs_are_joined_premise_by_premise(form, tmp_path):
+    if form.endswith(".jsonl"):
+        keys = ("gold_label", "sentence1", "sentence2")
+        lines = [json.dumps({"annotator_labels": [], **dict(zip(keys, pair, strict=True))}) for pair in PAIRS]
+    elif form == "snli.txt":
+        lines = ["gold_label\tsentence1_parse\tsentence1\tsentence2\tlabel1"]
+        lines += [f"{label}\t(ROOT)\t{one}\t{two}\t{label}" for label, one, two in PAIRS]
+    else:
+        lines = ["index\tsentence1\tsentence2\tlabel1\tgold_label"]
+        lines += [f"7\t{one}\t{two}\tneutral\t{label}" for label, one, two in PAIRS]
+    path = tmp_path / form
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(("\ufeff" + "\r\n".join(lines) + "\r\n\r\n").encode())
+    counts = TripleCounts()
+    shift = not form.endswith(".jsonl")
+    assert list(read_triples(path, counts)) == [(line + shift, triple) for line, triple in JOINED]
+    assert counts.incomplete == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("p.jsonl", '{"gold_label": "-", "sentence1": "a", "sentence2": "b"}\n', "no triples"),
+        (
+            "p.jsonl",
+            '{"gold_label": "-", "sentence1": "a"}\n',
+            "line 1: not an object with the keys gold_label",
+        ),
+        ("p.tsv", "gold_label\tsentence1\nneutral\ta\n", "no column 'sentence2'"),
+        ("p.tsv", "gold_label\tsentence1\tsentence2\nneutral\ta\n", "line 2: 2 columns"),
+    ],
+)
+def test_bad_labelled_pairs_are_named_with_their_line(name, text, said, tmp_path):
+    test_bad_files_are_named_with_their_line(name, text, said, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="FILE",
         help="triples: a .csv with the header sent0,sent1,hard_neg (as SimCSE's nli_for_simcse.csv), a .jsonl with "
-        "these keys, or three columns separated by tabs",
+        "these keys, or three columns separated by tabs; or the labelled pairs of SNLI and MultiNLI (.jsonl, .txt, "
+        "GLUE's train.tsv), which are joined to triples",
     )
     parser.add_argument("--valid", metavar="FILE", help="the same, for validation")
     add_tokenizer_argument(parser)
@@ -46,6 +47,10 @@ def run(args: argparse.Namespace) -> None:
     with count_progress(0, "prepare nli", "triples") as progress:
         counts = write_folder(files, chosen_encoder(args), args.output, args.max_length, progress)
     for split, found in counts.items():
+        if found.incomplete:
+            print(
+                f"{split}: {found.incomplete:,} premises without an entailed or a contradicting hypothesis left out"
+            )
         print(
             f"{split}: {found.triples:,} triples, {found.truncated:,} sentences truncated to {args.max_length} tokens, "
             f"{found.tokens:,} tokens ({found.unknown:,} <unk>); from {files[split]}"
