@@ -329,3 +329,5 @@ def test_missing_predictions_are_told(files, tmp_path, capsys):
     asked = ["evaluate", "squad", "--file", str(files["valid"]), "--predictions-in", str(tmp_path / "p.json")]
     assert main(asked) == 0
     assert "15 questions, such as 'q1-0-1', have no prediction" in capsys.readouterr().err
+    assert main([*asked, "--no-answer-threshold", "nan"]) == 1
+    assert capsys.readouterr().err.endswith("--no-answer-threshold is not a number; give one, such as 0\n")

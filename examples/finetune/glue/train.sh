@@ -29,7 +29,7 @@ The commands are printed before they run. One run takes one GPU: give several se
   --precision NAME     fp16 or fp32 (default: fp16; on the CPU it is fp32)
   --output FOLDER      everything that is made (default: outputs/glue)
   --small              two cores, a few minutes: at most 150 updates, 64 tokens; its figures say little
-  --dry-run            print the commands only
+  --dry-run            print the commands only; their numbers of updates are not known yet, and shown as 1
   -- OPTION...         further options of fairseq-train; they win over the recipe's
 
 Results: OUTPUT/results/TASK-METHOD-SEED.json, for "fairseq-tn report --results OUTPUT/results/*.json --baseline NAME".
@@ -122,7 +122,10 @@ fi
 batches=$(((rows + 31) / 32))
 updates=$((batches * epochs))
 if [[ $small == yes ]] && ((updates > 150)); then updates=150; fi
-if ((updates == 0)); then updates=1; fi # --dry-run does not know
+if ((updates == 0)); then updates=1; fi
+if [[ $dry_run == yes ]]; then
+    echo "train.sh: the number of updates is not known before the examples are prepared; 1 stands in its place" >&2
+fi
 train=(
     fairseq-train "$prepared" --user-dir "$(here fairseq_tn)" --task sentence_prediction
     --criterion sentence_prediction --num-classes "$classes" --init-token 0 "${separator[@]}" "${report[@]}"

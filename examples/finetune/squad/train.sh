@@ -31,7 +31,7 @@ before they run. Called again, an interrupted run goes on; one of other settings
   --precision NAME     fp16 or fp32 (default: fp16; on the CPU it is fp32)
   --output FOLDER      everything that is made (default: outputs/squad)
   --small              two cores, some minutes: at most 300 updates of 16 windows of 160 tokens, rate 3e-4
-  --dry-run            print the commands only
+  --dry-run            print the commands only; their numbers of updates are not known yet, and shown as 1
   -- OPTION...         further options of fairseq-train; they win over the recipe's
 
 Results: OUTPUT/results/VERSION-METHOD-SEED.json, for "fairseq-tn report --results OUTPUT/results/*.json --baseline NAME".
@@ -124,7 +124,10 @@ fi
 # shellcheck disable=SC2017 # an epoch has whole updates
 updates=$(((windows + batch - 1) / batch * epochs))
 if [[ $small == yes ]] && ((updates > 300)); then updates=300; fi
-if ((updates == 0)); then updates=1; fi # --dry-run does not know
+if ((updates == 0)); then updates=1; fi
+if [[ $dry_run == yes ]]; then
+    echo "train.sh: the number of updates is not known before the windows are prepared; 1 stands in its place" >&2
+fi
 command=(
     fairseq-train "$prepared" --user-dir "$(here fairseq_tn)" --task squad --criterion span_extraction --eval-f1
     "${model[@]}" --finetune-from-model "$checkpoint" --seed "$seed"

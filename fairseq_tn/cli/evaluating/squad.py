@@ -151,13 +151,20 @@ def run(args: argparse.Namespace) -> None:
         _answer(args)
 
 
+def _threshold(args: argparse.Namespace, default: float) -> float:
+    given = args.no_answer_threshold
+    if given is not None and math.isnan(given):
+        raise UserError("--no-answer-threshold is not a number; give one, such as 0")
+    return default if given is None else given
+
+
 def _scores(args: argparse.Namespace, place: int, file: str) -> "SquadScores":
     """The scores of the predictions that were given for one of the files."""
     from fairseq_tn.evaluation.squad import score_predictions
 
     if args.null_odds_in and not args.version_2:
         raise UserError("--null-odds-in is of SQuAD 2.0; give --version-2, or leave it out")
-    threshold = 1.0 if args.no_answer_threshold is None else args.no_answer_threshold
+    threshold = _threshold(args, 1.0)
     odds = args.null_odds_in[place] if args.null_odds_in else None
     scores, missing = score_predictions(file, args.predictions_in[place], args.version_2, odds, threshold)
     if missing:
@@ -219,9 +226,7 @@ def _answers(args: argparse.Namespace) -> tuple["SquadResult", str, float]:
     from fairseq_tn.evaluation.squad import answer_questions
     from fairseq_tn.progress import count_progress
 
-    threshold = 0.0 if args.no_answer_threshold is None else args.no_answer_threshold
-    if math.isnan(threshold):
-        raise UserError("--no-answer-threshold is not a number; give one, such as 0")
+    threshold = _threshold(args, 0.0)
     with _data(args) as (data, split), count_progress(0, "answer", "windows") as progress:
         result = answer_questions(
             args.checkpoint,
