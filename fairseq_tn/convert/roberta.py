@@ -162,6 +162,8 @@ def tensor_table(cfg: argparse.Namespace) -> TensorTable:
             "lm_head.decoder.weight": "embeddings.word_embeddings.weight",
             "lm_head.decoder.bias": "lm_head.bias",
         },
+        # transformers 4.49 reads the bias there, and without it as 0, even from a file of its own
+        written_copies=("lm_head.decoder.bias",),
         tied={f"{_HEAD}weight": _TOKENS},
     )
 

@@ -37,6 +37,7 @@ class TensorTable:
     parts: what folders of one part lack (see :class:`fairseq_tn.convert.kinds.CompoundKind`), in the same way.
     encoder: the attribute of transformers' classes that holds the encoder; its tensors bear it as a prefix.
     copies: Hugging Face's second name of a tensor, which files may hold too -> the first.
+    written_copies: those of them that are written, for the readers that need them.
     tied: our second name of a tensor -> the first.
     """
 
@@ -48,6 +49,7 @@ class TensorTable:
     copies: dict[str, str]
     tied: dict[str, str] = dataclasses.field(default_factory=dict)
     parts: dict[str, str] = dataclasses.field(default_factory=dict)
+    written_copies: tuple[str, ...] = ()
 
     def without(self, left_out: tuple[str, ...]) -> "TensorTable":
         """The table of a model that lacks the tensors whose names of ours begin with one of ``left_out``."""
@@ -191,6 +193,9 @@ def to_hugging_face(
         for name, part in zip(theirs, value.chunk(len(theirs)), strict=True):
             # a copy: safetensors refuses tensors that share memory
             tensors[name] = part.clone()
+    for copy in table.written_copies:
+        if table.copies[copy] in tensors:
+            tensors[copy] = tensors[table.copies[copy]].clone()
     return tensors
 
 

@@ -135,7 +135,9 @@ def convert_to_hf(
             )
             copy_tokenizer(original if has_tokenizer(original) else like, folder)
             write_tensors(folder / SAFETENSORS_FILE, tensors)
-            parameters = sum(value.numel() for value in tensors.values())
+            parameters = sum(
+                value.numel() for name, value in tensors.items() if name not in table.written_copies
+            )
             written.append(Written(output / part, config["architectures"][0], parameters))
         _compare(model, kind, cfg, temporary, checkpoint)
         files = {path.name for path in temporary.iterdir()}

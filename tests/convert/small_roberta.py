@@ -14,6 +14,8 @@ TEXT = [
     "a house near the river was built for the old king of France",
     "small houses and large rivers are what the king likes best",
 ]
+# a second name of lm_head.bias, which files that are written hold too
+COPY = "lm_head.decoder.bias"
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>"]
 
 

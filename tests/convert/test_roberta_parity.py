@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from small_bert import rewrite
-from small_roberta import write_byte_level, write_roberta, write_tokenizer_json
+from small_roberta import COPY, write_byte_level, write_roberta, write_tokenizer_json
 
 from fairseq_tn.convert.from_hf import convert_from_hf, load_hugging_face
 from fairseq_tn.convert.roberta import outputs
@@ -97,8 +97,12 @@ def test_models_come_back_bit_equal(tmp_path, architecture, tokenizer_json):
         write_tokenizer_json(original)
     there_and_back(original, tmp_path, architecture=architecture.removeprefix("XLM"))
     before, after = (load_file(folder / "model.safetensors") for folder in (original, back))
-    assert before.keys() == after.keys()
+    has_head = "lm_head.bias" in before
+    assert after.keys() == before.keys() | ({COPY} if has_head else set())
     assert all(torch.equal(value, after[name]) for name, value in before.items())
+    if has_head:
+        # transformers 4.49 reads the bias under this name alone
+        assert torch.equal(after[COPY], before["lm_head.bias"])
     assert json.loads((original / "config.json").read_text()) == json.loads(
         (back / "config.json").read_text()
     )
@@ -125,7 +129,7 @@ def test_the_old_names_and_copies_of_the_same_model(tmp_path):
     assert "pooler" in notes[0]
     there_and_back(tmp_path / "original", tmp_path)
     written = load_file(tmp_path / "back/model.safetensors")
-    assert written.keys() == expected.keys()
+    assert written.keys() == expected.keys() | {COPY}
     assert all(torch.equal(value, written[name]) for name, value in expected.items())
 
 
