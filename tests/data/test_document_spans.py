@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fairseq_tn.data.document_spans import SAMPLINGS, SpanSampler
@@ -39,13 +39,15 @@ SEEDS = st.integers(0, 10_000)
 
 @settings(max_examples=150, deadline=None)
 @given(samplers(), st.integers(1, 400), SEEDS)
+@example(SpanSampler(1, 1, 11, 11, "adjacent"), 22, 0)  # the anchor leaves less than a span on both sides
 def test_spans_lie_within_their_document_and_have_the_lengths_asked_for(sampler, tokens, seed):
     for anchor, positive in drawn(sampler, tokens, seed):
         for begin, end in (anchor, positive):
             assert 0 <= begin < end <= tokens
             assert end - begin <= sampler.max_length
             if tokens >= 2 * sampler.anchors * sampler.max_length:  # no shorter than the document allows
-                assert end - begin >= sampler.min_length
+                room = max(anchor[0], tokens - anchor[1]) if sampler.sampling == "adjacent" else tokens
+                assert end - begin >= min(sampler.min_length, room if (begin, end) == positive else tokens)
         assert positive[0] <= anchor[1]
         assert positive[1] >= anchor[0]
 
